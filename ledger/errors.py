@@ -584,15 +584,16 @@ class UnknownRate(Refused):
 
 
 class AmountLimit(Refused):
-    """Rate times quantity exceeds the largest amount of one operation."""
+    """What the rate gives for the quantities exceeds the largest amount of one operation."""
 
     code = "amount-limit"
     title = "The amount is too large"
     answer = Answer(409, "One operation moves at most {limit:credit|credits}.")
     text = "{quantity:,} of {rate} cost more than {limit:credits}, the limit of one operation."
+    text_if = (("quantity", None, "the quantities of {rate} cost more than {limit:credits}, the limit of one operation."),)
 
-    rate: Annotated[str, RateCode("The rate that the request names.")]
-    quantity: Annotated[int, Count("How much of it the request asks for.")]
+    rate: Annotated[str, RateCode("The rate that gives the amount.")]
+    quantity: Annotated[int | None, Count("How much of it the request asks for; null if it gives quantities.", null=True)]
     limit: Annotated[int, Credits("The most that one operation moves.")]
 
 

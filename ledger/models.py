@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from ledger.operators.permissions import added_to
 from ledger.rules.kinds import LINES
+from ledger.rules.rates import WHOLE, UnitPrice
 
 SCOPES = (
     "ledger:read",
@@ -278,8 +279,9 @@ class RateColumns(models.Model):
     credit_type = models.TextField()
     code = models.TextField()
     version = models.IntegerField()
-    price = models.BigIntegerField()
-    per = models.BigIntegerField()
+    price = models.BigIntegerField(null=True)
+    per = models.BigIntegerField(null=True)
+    components = ExactJSON(null=True)
     published_at = models.DateTimeField()
     published_by = models.TextField(blank=True)
     published_because = models.TextField(blank=True)
@@ -290,7 +292,17 @@ class RateColumns(models.Model):
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self.code} v{self.version}: {self.price} per {self.per}"
+        prices = ", ".join(f"{name} {price} per {per}" for name, (price, per) in self.unit_prices.items())
+        return f"{self.code} v{self.version}: {prices}"
+
+    @property
+    def unit_prices(self) -> dict[str, UnitPrice]:
+        """The price of each component; of the only one, `quantity`, if the rate has no components."""
+        if self.components is None:
+            assert self.price is not None
+            assert self.per is not None
+            return {WHOLE: UnitPrice(self.price, self.per)}
+        return {name: UnitPrice(each["price"], each["per"]) for name, each in sorted(self.components.items())}
 
 
 class Rate(RateColumns):

@@ -52,7 +52,8 @@ class Record:
     """Base of records with annotated fields. A Python value that its type refuses raises `Invalid`, by field."""
 
     either: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Groups of fields of which exactly one must be given, whole; such as `amount`, or `rate` and `quantity`."""
+    """Groups of fields of which exactly one must be given, whole; such as `amount`, or `rate` and `quantity`. A field may
+    belong to several groups; each group has one of its own."""
 
     keeps_null: ClassVar[frozenset[str]] = frozenset()
     """Fields whose null differs from leaving them out."""
@@ -335,9 +336,17 @@ def choice_errors(value: Mapping[str, Any], groups: tuple[tuple[str, ...], ...],
     begun = [group for group in groups if not value.keys().isdisjoint(group)]
     if not begun:
         return [FieldError(f"{pointer}/{groups[0][0]}", "required", f"Give {choice_text(groups)}.")]
-    if len(begun) > 1:
-        return [FieldError(f"{pointer}/{begun[1][0]}", "not-both", f"Give either this or {begun[0][0]}, not both.")]
-    return [FieldError(f"{pointer}/{name}", "required", "This is required.") for name in begun[0] if name not in value]
+    chosen = next((group for group in begun if any(name in value for name in _own(group, groups))), begun[0])
+    others = [name for group in begun for name in group if name in value and name not in chosen]
+    if others:
+        known = next((name for name in _own(chosen, groups) if name in value), chosen[0])
+        return [FieldError(f"{pointer}/{others[0]}", "not-both", f"Give either this or {known}, not both.")]
+    return [FieldError(f"{pointer}/{name}", "required", "This is required.") for name in chosen if name not in value]
+
+
+def _own(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Return the fields of the group that no other group has."""
+    return tuple(name for name in group if not any(name in other for other in groups if other is not group))
 
 
 def _unknown(value: dict[str, Any], shape: Shape[Any], pointer: str, *, but: Collection[str] = frozenset()) -> list[FieldError]:

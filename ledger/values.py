@@ -17,6 +17,8 @@ from zoneinfo import ZoneInfo, available_timezones
 MAX_AMOUNT = 2**53 - 1
 """The largest amount of one operation: the largest integer that every JSON implementation carries exactly."""
 MAX_SEQUENCE = 2**63 - 1
+MAX_COMPONENTS = 20
+"""How many components a rate may have."""
 MAX_METADATA_BYTES = 8192
 MAX_METADATA_KEYS = 50
 MAX_METADATA_KEY_CHARACTERS = 64
@@ -31,6 +33,7 @@ EARLIEST_YEAR, LATEST_YEAR = 2000, 2200
 HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
 BUDGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
 IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
 NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
@@ -665,6 +668,55 @@ class MapOf(Value):
             "propertyNames": {"minLength": 1, "maxLength": self.key_length},
             "additionalProperties": self.child.openapi(),
         }
+
+
+class Quantity(Number):
+    """How much of something was used: 0 .. 2^53 - 1, with at most 12 decimals; a JSON integer or a decimal string."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        super().__init__(text, max_digits=28, decimal_places=12, least=0, most=MAX_AMOUNT, or_integer=True, **options)
+
+    def check(self, value: Any) -> Decimal:
+        number = super().check(value)
+        if number.as_tuple().exponent < -self.decimal_places and number != round(number, self.decimal_places):  # type: ignore[operator]
+            raise InvalidValue("not-a-decimal", f"This must have at most {self.decimal_places} decimals.")
+        return number
+
+
+class ByComponent(MapOf):
+    """An object with one value of a type for each component of a rate, by name."""
+
+    def __init__(self, child: Value, text: str = "", **options: Any) -> None:
+        super().__init__(child, text, max_keys=MAX_COMPONENTS, key_length=40, **options)
+
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
+        if type(value) is dict:
+            if not value:
+                field_errors.append(FieldError(pointer, "too-few", "This must name at least one component."))
+                return None
+            wrong = [key for key in value if COMPONENT_NAME.fullmatch(key) is None]
+            if wrong:
+                field_errors.extend(FieldError(pointer + pointer_part(key), "pattern", self._RULE) for key in wrong)
+                return None
+        return super().take(value, pointer, field_errors)
+
+    def made(self, item: Any) -> Any:
+        return {key: self.child.made(each) for key, each in item.items()}
+
+    def check(self, value: Any) -> Any:
+        if type(value) is not dict:
+            raise InvalidValue("not-an-object", f"This must be an object, not {json_name(value)}.")
+        if not 1 <= len(value) <= self.max_keys:
+            raise InvalidValue(*(too_many(self.max_keys) if value else too_few(1)))
+        for key in value:
+            if not isinstance(key, str) or COMPONENT_NAME.fullmatch(key) is None:
+                raise InvalidValue("pattern", self._RULE, pointer_part(str(key)))
+        return super().check(value)
+
+    def openapi(self) -> dict[str, Any]:
+        return {**super().openapi(), "propertyNames": {"pattern": f"^{COMPONENT_NAME.pattern}$"}}
+
+    _RULE: Final = "A name must be 1 to 40 characters of a-z 0-9 . _ -, beginning with a letter or digit."
 
 
 def too_many(most: int) -> tuple[str, str]:

@@ -41,8 +41,8 @@ LAWS: dict[str, str] = {
     "the last entry that is not a refusal.",
     "cost": "What was paid for the credits of an account is what its lots still cost and what was recognised, revoked, expired "
     "or moved with credits; each entry moves its exact share.",
-    "rates": "An amount that a rate gave is quantity × price / per of the version that the entry names, rounded up to whole "
-    "credits.",
+    "rates": "An amount that a rate gave is the sum of quantity × price / per over the components of the version that the entry "
+    "names, rounded up once to whole credits.",
     "requested": "A partial spend took what it asked for, or less if that left nothing to spend, or nothing of a hard budget.",
     "budgets": "What is used of a budget is what its entries used in the window, less what holds released; what a hard budget "
     "counts stays within its limit. Settings change only by an adjustment that a request asked for.",

@@ -160,7 +160,7 @@ COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took 
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
 COMMENT ON COLUMN ledger_entry.budgets         IS 'Budgets after this entry: [name, limit, window, hours, time zone, by, label, subject, 1 if hard, [[subject, [[start µs, used]]]], [[hold, subject, start µs, held]]]; null if there are no budgets.';
 COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others, or whether the holder is frozen, with the number of the change, which budget, recurring grant or overage it sets or ends, to which time it moves the holder''s test clock, with the number of the move, and for which period of a recurring grant nothing was due.';
-COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, quantity.';
+COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, and quantity or quantities by component.';
 COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is not a refusal, or 0.';
 COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that made this entry; null on entries that the ledger books by itself.';
 COMMENT ON COLUMN ledger_entry.request_digest  IS 'The first 8 bytes of SHA-256 over the request.';
@@ -1124,8 +1124,9 @@ CREATE TABLE ledger_rate (
     credit_type       text COLLATE "C" NOT NULL,
     code              text COLLATE "C" NOT NULL,
     version           integer          NOT NULL,
-    price             bigint           NOT NULL,
-    per               bigint           NOT NULL,
+    price             bigint,
+    per               bigint,
+    components        json,
     published_at      timestamptz      NOT NULL,
     published_by      text             NOT NULL,
     published_because text             NOT NULL,
@@ -1134,6 +1135,9 @@ CREATE TABLE ledger_rate (
 
     PRIMARY KEY (credit_type, code, version),
     CONSTRAINT ledger_rate_positive CHECK (version >= 1 AND price >= 0 AND per >= 1),
+    CONSTRAINT ledger_rate_one_price_or_components CHECK (
+        (price IS NULL) = (per IS NULL) AND (price IS NULL) = (components IS NOT NULL) AND json_typeof(components) = 'object'
+    ),
     CONSTRAINT ledger_rate_texts_in_limits CHECK (
         char_length(credit_type) <= 32
         AND char_length(code) <= 64
@@ -1145,8 +1149,9 @@ CREATE TABLE ledger_rate (
 CREATE UNIQUE INDEX ledger_rate_key ON ledger_rate (idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 COMMENT ON TABLE  ledger_rate                   IS 'Versions of named prices in credits: a new price is a new version.';
-COMMENT ON COLUMN ledger_rate.price             IS 'The credits that `per` units cost; 0 if they are free.';
+COMMENT ON COLUMN ledger_rate.price             IS 'The credits that `per` units cost; 0 if they are free. Null if the rate has components.';
 COMMENT ON COLUMN ledger_rate.per               IS 'The number of units that `price` credits pay for. A cost is rounded up to whole credits.';
+COMMENT ON COLUMN ledger_rate.components        IS 'By name, the price of each component: {"input": {"price": 1, "per": 1000}}. The exact sum of all costs is rounded up once to whole credits.';
 COMMENT ON COLUMN ledger_rate.published_because IS 'The publisher''s reason.';
 COMMENT ON COLUMN ledger_rate.idempotency_key   IS 'The key of the request that published the version; null if the request had no key.';
 

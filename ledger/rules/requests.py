@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
@@ -12,7 +13,7 @@ import orjson
 
 from ledger.errors import Invalid
 from ledger.periods import MAX_INTERVAL_COUNT
-from ledger.records import Record, declared_fields
+from ledger.records import Nested, Record, declared_fields
 from ledger.rules.budgets.states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
 from ledger.rules.budgets.windows import MAX_HOURS, ROLLING, WINDOWS
 from ledger.rules.claims import MAX_CLAIMED_LOTS
@@ -28,6 +29,7 @@ from ledger.rules.lots import (
     SOURCES,
 )
 from ledger.rules.overage import OVERAGE_UNITS
+from ledger.rules.rates import as_text
 from ledger.rules.recurring.terms import AFTER_DAYS, EXPIRIES, MAX_COUNT, MAX_DAYS, MAX_PERIODS, PERIOD_END, ROLLOVER, UNITS
 from ledger.values import (
     MAX_ACTOR_CHARACTERS,
@@ -38,6 +40,7 @@ from ledger.values import (
     Amount,
     Boolean,
     BudgetName,
+    ByComponent,
     Choice,
     CreditType,
     Currency,
@@ -47,6 +50,7 @@ from ledger.values import (
     Integer,
     ListOf,
     Metadata,
+    Quantity,
     RateCode,
     RecurringName,
     Text,
@@ -78,6 +82,10 @@ REQUEST_OPTIONS = frozenset(
 
 Reason = Annotated[str, Text("Why, for people.", most=MAX_REASON_CHARACTERS)]
 CountedIn = Annotated[str, CreditType()]
+Quantities = Annotated[
+    dict[str, Decimal] | None,
+    ByComponent(Quantity(), "How much of each component of the rate was used; what is not named was not used. 0 costs nothing."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +129,12 @@ class Request(Record):
         for name in declared.times:
             if content[name] is not None:
                 content[name] = to_us(content[name])
+        for name in declared.quantities:
+            if content[name] is not None:
+                content[name] = {component: as_text(quantity) for component, quantity in content[name].items()}
         for name in self.added_later:
-            if not content[name]:
+            # Not by its truth: a capture of a quantity of 0 is another request than one of all that is held.
+            if content[name] is None or content[name] is False or content[name] == "":
                 del content[name]
         return content
 
@@ -152,18 +164,20 @@ def decides(declared: type[Request]) -> Callable[[RuleT], RuleT]:
 
 
 class _Content(NamedTuple):
-    """The fields that are the content of a class of requests, and which of them are times."""
+    """The fields that are the content of a class of requests, and which of them are times and quantities."""
 
     names: tuple[str, ...]
     values_of: Callable[[Request], tuple[Any, ...]]
     times: tuple[str, ...]
+    quantities: tuple[str, ...]
 
 
 @cache
 def _content(kind: type[Request]) -> _Content:
     content = [item for item in declared_fields(kind) if item.name not in REQUEST_OPTIONS]
     names = tuple(item.name for item in content)
-    return _Content(names, attrgetter(*names), tuple(item.name for item in content if isinstance(item.value, Time)))
+    times, quantities = [tuple(each.name for each in content if isinstance(each.value, kind)) for kind in (Time, ByComponent)]
+    return _Content(names, attrgetter(*names), times, quantities)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,13 +244,15 @@ class GrantRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class PricedRequest(Request):
-    """A request with an amount, or with a rate and a quantity that give the amount, which may then be 0."""
+    """A request with an amount, or with a rate and quantities that give the amount, which may then be 0."""
 
-    either = (("amount",), ("rate", "quantity"))
+    either = (("amount",), ("rate", "quantity"), ("rate", "quantities"))
+    added_later: ClassVar[tuple[str, ...]] = ("quantities",)
 
     amount: Annotated[int | None, Amount("How many, in the smallest unit.")] = None
     rate: Annotated[str | None, RateCode("Instead of the amount: the rate that it is priced by …")] = None
     quantity: Annotated[int | None, Amount("… and how much of what it prices was used; 0 costs 0 credits.", least=0)] = None
+    quantities: Quantities = None
     wait_s: float = 0
     """How long to wait at most if credits are missing and a top-up is under way. A dry run does not wait."""
 
@@ -250,7 +266,7 @@ class SpendRequest(PricedRequest):
     """
 
     operation: ClassVar[str] = "spend"
-    added_later: ClassVar[tuple[str, ...]] = ("partial",)
+    added_later: ClassVar[tuple[str, ...]] = ("partial", "quantities")
 
     partial: Annotated[
         bool,
@@ -346,19 +362,29 @@ class HoldRequest(PricedRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureRequest(Request):
-    """How much of a hold is spent.
+    """How much of a hold is spent: an amount, or quantities of something that has a rate.
 
     The entry's amount is 0 or below: what it took from the balance beyond the hold. A capture of 0 is on record as a capture; a
-    final one gives back all that is held.
+    final one gives back all that is held. Quantities are priced by the version of the rate that priced the hold.
 
     Raises: EntryNotFound, NotAHold, HoldClosed, CaptureExceedsHold, InsufficientCredits; BudgetExceeded, BudgetLimit for
-        what is taken beyond the hold.
+        what is taken beyond the hold; UnknownRate, AmountLimit.
     """
 
     operation: ClassVar[str] = "capture"
+    added_later: ClassVar[tuple[str, ...]] = ("rate", "quantity", "quantities", "newest_version")
 
     hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
     amount: Annotated[int | None, Amount("How many; 0 if it cost nothing; all that is held by default.", least=0)] = None
+    rate: Annotated[
+        str | None,
+        RateCode("The rate that prices the quantities; by default the rate of the hold. Another rate has its newest version."),
+    ] = None
+    quantity: Annotated[int | None, Amount("Instead of the amount: how much of what the rate prices was used.", least=0)] = None
+    quantities: Quantities = None
+    newest_version: Annotated[
+        bool, Boolean("Price by the newest version of the rate instead of the version that priced the hold.")
+    ] = False
     final: Annotated[bool, Boolean("Release the rest; otherwise it stays held, for more captures.")] = True
     over_capture: Annotated[
         str,
@@ -367,6 +393,13 @@ class CaptureRequest(Request):
             "For an amount above what is held: refuse it, or take the difference from the balance if it is available.",
         ),
     ] = "refuse"
+
+    def check_whole(self) -> None:
+        given = [name for name in ("amount", "quantity", "quantities") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise Invalid(pointer=f"/{given[1]}", rule="not-both", detail=f"give either this or {given[0]}, not both")
+        if (self.rate is not None or self.newest_version) and given not in (["quantity"], ["quantities"]):
+            raise Invalid(pointer="/quantities", rule="required", detail="give quantities, or leave out rate and newest_version")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -760,12 +793,31 @@ REQUESTS: Final[dict[str, type[Request]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class RateComponent(Record):
+    """The price of one component of a rate."""
+
+    price: Annotated[int, Amount("The price of `per` units, in credits; 0 if they are free.", least=0)]
+    per: Annotated[int, Amount("Units per price.")]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RateRequest(Record):
-    """The next version of a rate."""
+    """The next version of a rate: one price, or a price for each of its components."""
+
+    either = (("price", "per"), ("components",))
 
     code: Annotated[str, RateCode("Its name.", named="ref")]
-    price: Annotated[int, Amount("The price of `per` units, in credits; 0 if they are free.", least=0)]
-    per: Annotated[int, Amount("Units per price; the ledger rounds up to whole credits.")]
+    price: Annotated[int | None, Amount("The price of `per` units, in credits; 0 if they are free.", least=0)] = None
+    per: Annotated[int | None, Amount("Units per price; the ledger rounds up to whole credits.")] = None
+    components: Annotated[
+        dict[str, RateComponent] | None,
+        ByComponent(
+            Nested(RateComponent),
+            "Instead of one price: a price for each component, such as `input` and `output`. The ledger adds up the exact "
+            "costs of "
+            "all components, and rounds the sum up once to whole credits.",
+        ),
+    ] = None
     credit_type: CountedIn = "credits"
     reason: Reason = ""
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
@@ -777,8 +829,11 @@ class RateRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class QuoteRequest(Record):
-    """A quantity to be priced."""
+    """Quantities to be priced."""
+
+    either = (("quantity",), ("quantities",))
 
     rate: Annotated[str, RateCode("The rate, by its name.")]
-    quantity: Annotated[int, Amount("The quantity to price.", least=0)]
+    quantity: Annotated[int | None, Amount("The quantity to price, of a rate without components.", least=0)] = None
+    quantities: Quantities = None
     credit_type: CountedIn = "credits"

@@ -24,7 +24,7 @@ from ledger.services.coming.sources import lacks_credits
 from ledger.services.coming.waiting import executed_in_steps
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from ledger.services.operation_counts import count_group, count_operations
-from ledger.services.rates import priced
+from ledger.services.rates import priced, priced_capture
 
 log = logging.getLogger("ledger.refusals")
 
@@ -227,7 +227,9 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
             amount, rating = priced(request)
             return rules.hold(account.state, request, amount=amount, rating=rating)
         case rules.CaptureRequest():
-            return rules.capture(account.state, request, **_of_hold(account, request.hold))
+            of_hold = _of_hold(account, request.hold)
+            capture_amount, rating = priced_capture(request, of_hold["hold_entry"])
+            return rules.capture(account.state, request, amount=capture_amount, rating=rating, **of_hold)
         case rules.ReleaseRequest():
             return rules.release(account.state, request, **_of_hold(account, request.hold))
         case rules.ExtendRequest():

@@ -1,6 +1,7 @@
 """Rates: named prices in credits, with versions. An entry keeps the version that gave its amount."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,11 @@ from django.utils import timezone
 from ledger.database.lock_names import RATE, RATE_KEY
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import in_transaction
-from ledger.errors import AmountLimit, IdempotencyKeyReused, UnknownRate
+from ledger.errors import AmountLimit, IdempotencyKeyReused, Invalid, UnknownRate
 from ledger.models import Rate
 from ledger.records import UseCase
-from ledger.rules import MAX_AMOUNT, PricedRequest, QuoteRequest, RateRequest
+from ledger.rules import MAX_AMOUNT, CaptureRequest, Entry, PricedRequest, QuoteRequest, RateComponent, RateRequest
+from ledger.rules.rates import WHOLE, Quantities, cost_of, quantities_of_all
 from ledger.values import encode_json
 
 Quote = tuple[int, dict[str, Any]]
@@ -35,7 +37,9 @@ def _publish(request: RateRequest) -> PublishedRate:
         HolderBusy, SequenceTaken, OutcomeUnknown: as for `transactions.in_transaction`; repeat the request with the same key.
     """
     code, credit_type, key = request.code, request.credit_type, request.idempotency_key
-    digest = hashlib.sha256(encode_json([code, credit_type, request.price, request.per, request.reason]).encode()).digest()[:16]
+    components = _stored(request.components)
+    content = [code, credit_type, request.price, request.per, request.reason, *([] if components is None else [components])]
+    digest = hashlib.sha256(encode_json(content).encode()).digest()[:16]
 
     names = [RATE(credit_type, code)] + ([] if key is None else [RATE_KEY(key)])
 
@@ -51,6 +55,7 @@ def _publish(request: RateRequest) -> PublishedRate:
                 version=1 if last is None else last.version + 1,
                 price=request.price,
                 per=request.per,
+                components=components,
                 published_at=timezone.now(),
                 published_by=request.actor,
                 published_because=request.reason,
@@ -78,27 +83,24 @@ def current_rate(code: str, credit_type: str = "credits") -> Rate | None:
     return Rate.objects.filter(credit_type=credit_type, code=code).order_by("-version").first()
 
 
+def _stored(components: Mapping[str, RateComponent] | None) -> dict[str, Any] | None:
+    if components is None:
+        return None
+    return {name: {"price": each.price, "per": each.per} for name, each in sorted(components.items())}
+
+
 def _quote(request: QuoteRequest) -> Quote:
-    """Return the current cost of a quantity, rounded up to whole credits, and the rating for an entry. Writes nothing.
+    """Return the current cost of quantities, rounded up to whole credits, and the rating for an entry. Writes nothing.
 
     Raises:
         UnknownRate: the rate does not exist.
+        Invalid: the rate does not have a component.
         AmountLimit: the cost exceeds 2^53-1.
     """
-    return _quoted(request.rate, request.quantity, request.credit_type)
+    return _priced_by(_existing(request.rate, request.credit_type), request)
 
 
 quote = UseCase(QuoteRequest, _quote)
-
-
-def _quoted(rate: str, quantity: int, credit_type: str) -> Quote:
-    found = current_rate(rate, credit_type)
-    if found is None:
-        raise UnknownRate(rate=rate, credit_type=credit_type)
-    amount = -(-quantity * found.price // found.per)
-    if amount > MAX_AMOUNT:
-        raise AmountLimit(rate=rate, quantity=quantity, limit=MAX_AMOUNT)
-    return amount, {"rate": rate, "version": found.version, "quantity": quantity}
 
 
 def priced(request: PricedRequest) -> tuple[int, dict[str, Any] | None]:
@@ -109,5 +111,47 @@ def priced(request: PricedRequest) -> tuple[int, dict[str, Any] | None]:
     if request.amount is not None:
         return request.amount, None
     assert request.rate is not None
-    assert request.quantity is not None
-    return _quoted(request.rate, request.quantity, request.credit_type)
+    return _priced_by(_existing(request.rate, request.credit_type), request)
+
+
+def priced_capture(request: CaptureRequest, hold: Entry | None) -> tuple[int | None, dict[str, Any] | None]:
+    """Return the amount of a capture, and the rating if a rate gives the amount; None for all that is held.
+
+    Args:
+        hold: the entry that the request names, or None if it does not exist.
+
+    Raises: as for `quote`; Invalid too if neither the request nor the hold names a rate.
+    """
+    if request.quantity is None and request.quantities is None:
+        return request.amount, None
+    of_hold = None if hold is None or hold.refers_to is not None else hold.rating
+    code: str | None = request.rate or (None if of_hold is None else of_hold["rate"])
+    if code is None:
+        raise Invalid(pointer="/rate", rule="required", detail="No rate priced the hold, so the capture has to name one.")
+    if of_hold is None or request.newest_version or code != of_hold["rate"]:
+        return _priced_by(_existing(code, request.credit_type), request)
+    rate = Rate.objects.filter(credit_type=request.credit_type, code=code, version=of_hold["version"]).first()
+    if rate is None:
+        raise UnknownRate(rate=code, credit_type=request.credit_type)
+    return _priced_by(rate, request)
+
+
+def _existing(code: str, credit_type: str) -> Rate:
+    rate = current_rate(code, credit_type)
+    if rate is None:
+        raise UnknownRate(rate=code, credit_type=credit_type)
+    return rate
+
+
+def _priced_by(rate: Rate, request: PricedRequest | CaptureRequest | QuoteRequest) -> Quote:
+    prices, quantity = rate.unit_prices, request.quantity
+    if quantity is not None and WHOLE not in prices:
+        detail = f"The rate has components; give quantities of {', '.join(prices)}."
+        raise Invalid(pointer="/quantity", rule="unknown-component", detail=detail)
+    used: Quantities = {WHOLE: quantity} if quantity is not None else request.quantities or {}
+    of_all = quantities_of_all(prices, used)
+    amount = cost_of(prices, used)
+    if amount > MAX_AMOUNT:
+        raise AmountLimit(rate=rate.code, quantity=quantity, limit=MAX_AMOUNT)
+    named = {"quantities": of_all} if quantity is None or rate.components is not None else {"quantity": quantity}
+    return amount, {"rate": rate.code, "version": rate.version, **named}

@@ -15,10 +15,8 @@ import litellm
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices, Usage
 
 from credit_ledger.litellm import CreditLedger
-from credit_ledger.tokens import TokenPrice
 
 MESSAGES = [{"role": "user", "content": "hello there"}]
-PRICES = {"gpt-4o": TokenPrice(prompt=1000, completion=3000), "gpt-4o-mini": TokenPrice(prompt=0, completion=0)}
 LONG = "one two three four five six seven eight nine ten"
 
 
@@ -35,7 +33,7 @@ class Pieces:
 
 async def play(url: str, api_key: str) -> dict[str, Any]:
     """Make all calls and return what happened to the holders."""
-    ledger = CreditLedger(url, api_key, prices=PRICES, most_completion=100, expires_after=timedelta(minutes=1))
+    ledger = CreditLedger(url, api_key, most_completion=100, expires_after=timedelta(minutes=1))
     litellm.callbacks = [ledger]
     deployment = {"model": "gpt-4o", "mock_response": "yes", "api_key": "x"}
     router = litellm.Router(model_list=[{"model_name": "g", "litellm_params": deployment}], num_retries=2, retry_after=0)
@@ -95,6 +93,18 @@ async def play(url: str, api_key: str) -> dict[str, Any]:
         usage = Usage(prompt_tokens=20, completion_tokens=0)
         return int((await call(name, mock_response=litellm.ModelResponse(usage=usage))).usage.prompt_tokens)
 
+    async def cached(name: str) -> int:
+        usage = Usage(prompt_tokens=20, completion_tokens=2, prompt_tokens_details={"cached_tokens": 11})
+        await call(name, mock_response=litellm.ModelResponse(usage=usage))
+        return 1000 - int((await ledger.client.balance(name))["balance"])
+
+    async def dear(name: str) -> int:
+        """Answer with far more tokens than the call asked for; return what was held."""
+        usage = Usage(prompt_tokens=20, completion_tokens=5000)
+        await call(name, mock_response=litellm.ModelResponse(usage=usage))
+        holds = [entry async for entry in ledger.client.entries(name, kind="hold")]
+        return -int(holds[0]["amount"])
+
     async def free(name: str) -> str:
         answer = await call(name, mock_response="hi", model="gpt-4o-mini")
         return str(answer.choices[0].message.content)
@@ -107,7 +117,7 @@ async def play(url: str, api_key: str) -> dict[str, Any]:
     suffix = sys.argv[3]
     for name, amount in {"plain": 1000, "twice": 1000, "streamed": 1000, "closed": 1000, "error": 1000, "short": 5,
                          "retried": 1000, "routed": 1000, "shortrouted": 5, "reasoned": 1000, "tooled": 1000,
-                         "filtered": 1000}.items():  # fmt: skip
+                         "filtered": 1000, "cached": 1000}.items():  # fmt: skip
         await ledger.client.grant(f"{name}-{suffix}", amount=amount)
     await after(f"plain-{suffix}", plain(f"plain-{suffix}"))
     await after(f"twice-{suffix}", plain_twice_with_one_id(f"twice-{suffix}"))
@@ -117,6 +127,9 @@ async def play(url: str, api_key: str) -> dict[str, Any]:
     tool = {"index": 0, "id": "t", "type": "function", "function": {"name": "", "arguments": LONG}}
     await after(f"tooled-{suffix}", stopped(f"tooled-{suffix}", tool_calls=[tool]))
     await after(f"filtered-{suffix}", filtered(f"filtered-{suffix}"))
+    await after(f"cached-{suffix}", cached(f"cached-{suffix}"))
+    await ledger.client.grant(f"dear-{suffix}", amount=5 + cost("") + 3 * 100)
+    await after(f"dear-{suffix}", dear(f"dear-{suffix}"))
     await after(f"free-{suffix}", free(f"free-{suffix}"))
     await after(f"error-{suffix}", call(f"error-{suffix}", num_retries=2, **failing))
     await after(f"short-{suffix}", call(f"short-{suffix}", mock_response="hi"))

@@ -14,10 +14,8 @@ from pathlib import Path
 import litellm
 
 from credit_ledger.litellm import CreditLedger
-from credit_ledger.tokens import TokenPrice
 
 AT_ONCE = 16
-PRICES = {"gpt-4o": TokenPrice(prompt=1000, completion=3000)}
 MOST_COMPLETION = 100
 """Far more than most answers on record have, and far less than the longest."""
 
@@ -41,7 +39,7 @@ async def make(calls: Iterator[Call]) -> int:
 
 
 async def play(url: str, api_key: str, calls: list[Call]) -> int:
-    litellm.callbacks = [CreditLedger(url, api_key, prices=PRICES, most_completion=MOST_COMPLETION)]
+    litellm.callbacks = [CreditLedger(url, api_key, most_completion=MOST_COMPLETION)]
     waiting = iter(calls)
     return sum(await asyncio.gather(*(make(waiting) for _ in range(AT_ONCE))))
 

@@ -44,6 +44,15 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+@pytest.fixture(autouse=True)
+def rates(running_server: RunningServer) -> None:
+    """The prices of the models: of an answer's token three times that of the prompt's, and of cached ones half of it."""
+    prices = {"input": {"price": 2, "per": 2}, "cached": {"price": 1, "per": 2}, "output": {"price": 3, "per": 1}}
+    with Client(running_server.url, running_server.api_key) as client:
+        client.publish_rate(ref="gpt-4o", components=prices)
+        client.publish_rate(ref="gpt-4o-mini", components={name: {"price": 0, "per": 1} for name in prices})
+
+
 @pytest.mark.slow
 def test_calls_are_charged(python: Path, running_server: RunningServer) -> None:
     suffix = token_hex(4)
@@ -51,7 +60,7 @@ def test_calls_are_charged(python: Path, running_server: RunningServer) -> None:
     printed = run(python, script, running_server.url, running_server.api_key, suffix)
     seen: dict[str, dict[str, Any]] = json.loads(printed.splitlines()[-1])
     charged = ["grant", "hold", "release", "capture"]  # what is left of the hold comes back
-    stopped = dict.fromkeys(["closed", "reasoned", "tooled", "filtered"], charged)
+    stopped = dict.fromkeys(["closed", "reasoned", "tooled", "filtered", "cached"], charged)
     for name, kinds in {
         "plain": charged, "twice": [*charged, *charged[1:]], "streamed": charged, **stopped,
     }.items():  # fmt: skip
@@ -59,7 +68,17 @@ def test_calls_are_charged(python: Path, running_server: RunningServer) -> None:
         assert seen[name]["balance"] == 1000 - seen[name]["said"], (name, seen[name])
     assert seen["streamed"]["said"] > 20
     assert seen["closed"]["said"] < 60
-    assert seen["free"]["kinds"] == []
+    assert (seen["free"]["kinds"], seen["free"]["balance"]) == (["hold", "capture"], 0)
+    # 20 tokens of the prompt, 11 of them cached, and 2 of the answer: 9 + 5.5 + 6, rounded up once.
+    assert seen["cached"]["said"] == 21
+    # The answer took far more than was held, and more than there was: all that was held is captured, and the entry says the rest.
+    assert (seen["dear"]["balance"], seen["dear"]["kinds"]) == (5, ["grant", "hold", "capture"])
+    with Client(running_server.url, running_server.api_key) as client:
+        capture = next(iter(client.entries(f"dear-{suffix}", kind="capture")))
+        quantities = {"input": 20, "cached": 0, "output": 5000}
+        assert capture["metadata"] == {"quantities": quantities, "uncharged": 15020 - seen["dear"]["said"]}
+        priced = next(iter(client.entries(f"cached-{suffix}", kind="capture")))
+        assert priced["rating"]["quantities"] == {"cached": "11", "input": "9", "output": "2"}
     assert seen["error"] == {"balance": 1000, "kinds": ["grant", "hold", "release"], "said": 500}
     assert seen["short"] == {"balance": 5, "kinds": ["grant"], "said": 402}
     assert (seen["routed"]["said"], seen["routed"]["kinds"]) == ("yes", charged)

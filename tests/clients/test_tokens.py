@@ -1,25 +1,30 @@
-"""What tokens cost."""
+"""Tokens as quantities of a rate."""
 
 import pytest
 
-from credit_ledger.tokens import TokenPrice
+from credit_ledger.tokens import Tokens
+
+CALL = Tokens(prompt=1200, cached=300, cache_write=100, completion=400, reasoning=150)
+ALL = ("input", "cached", "cache_write", "output", "reasoning")
 
 
 @pytest.mark.parametrize(
-    ("prompt", "completion", "cost"),
-    [(0, 0, 0), (1, 0, 1), (1000, 0, 3), (1001, 0, 4), (1000, 1000, 15), (100, 10, 1), (333, 1, 2), (10**12, 10**12, 15 * 10**9)],
+    ("components", "quantities"),
+    [
+        (("input", "output"), {"input": 1200, "output": 400}),
+        (("input", "cached", "output"), {"input": 900, "cached": 300, "output": 400}),
+        (("input", "output", "reasoning"), {"input": 1200, "output": 250, "reasoning": 150}),
+        (ALL, {"input": 800, "cached": 300, "cache_write": 100, "output": 250, "reasoning": 150}),
+    ],
 )
-def test_a_call_is_rounded_up_once(prompt: int, completion: int, cost: int) -> None:
-    assert TokenPrice(prompt=3, completion=12).credits(prompt, completion) == cost
+def test_each_token_is_counted_once_by_the_components_that_the_rate_has(
+    components: tuple[str, ...], quantities: dict[str, int]
+) -> None:
+    assert CALL.quantities(components) == quantities
+    assert sum(quantities.values()) == 1600
 
 
-def test_at_least_one_credit_is_held() -> None:
-    assert TokenPrice(prompt=0, completion=1).estimate(10, 0) == 1
-    assert TokenPrice(prompt=0, completion=0).estimate(10, 10) == 0
-    assert TokenPrice(prompt=3, completion=12).estimate(1000, 1000) == 15
-
-
-@pytest.mark.parametrize("prices", [(-1, 0), (0, -1)])
-def test_no_price_is_negative(prices: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="0 or more"):
-        TokenPrice(*prices)
+def test_what_was_not_used_is_0_and_nothing_is_below() -> None:
+    assert Tokens(prompt=5, completion=0, cached=9).quantities(ALL) == {
+        "input": 0, "output": 0, "cached": 9, "cache_write": 0, "reasoning": 0,
+    }  # fmt: skip

@@ -47,6 +47,7 @@ from ledger.signals.types import TypeName
 from ledger.statements import api as statements
 from ledger.values import (
     Boolean,
+    ByComponent,
     Choice,
     Constant,
     Day,
@@ -61,6 +62,7 @@ from ledger.values import (
     Time,
     Value,
     Zone,
+    pointer_part,
 )
 from ledger_project.api.documents import openapi_document
 
@@ -309,6 +311,11 @@ def cases(value: Value) -> Iterator[Case]:
             yield from [({"de": each}, f"/de{at}", code) for each, at, code in [*cases(value.child), (None, "", "not-a-string")]]
         case Amounts():
             yield from [(5, "", "not-an-object"), ({}, "", "not-an-object"), ({"tax_rate": "1"}, "/tax_rate", "unknown-field")]
+        case ByComponent():
+            yield from [(5, "", "not-an-object"), ([], "", "not-an-object"), ({}, "", "too-few")]
+            yield {f"k{n}": good(value.child) for n in range(value.max_keys + 1)}, "", "too-many-keys"
+            yield from [({name: good(value.child)}, pointer_part(name), "pattern") for name in ("", "k" * 41, "A", "a/b~")]
+            yield from [({"a": each}, f"/a{at}", code) for each, at, code in cases(value.child) if code]
         case MapOf():
             yield from [(5, "", "not-an-object"), ([], "", "not-an-object")]
             yield {f"k{n}": good(value.child) for n in range(value.max_keys + 1)}, "", "too-many-keys"

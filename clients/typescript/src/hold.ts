@@ -19,7 +19,10 @@ export class Hold {
     this.#key = key;
   }
 
-  /** Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is false. */
+  /**
+   * Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is false. Instead of an amount, `quantities`
+   * may say what was used: by the version of the rate that priced the hold.
+   */
   async capture(fields: Omit<Fields<"capture">, "idempotencyKey" | "ifMatch" | "dry_run" | "credit_type"> = {}): Promise<AnswerOf<"capture">> {
     this.#captures += 1;
     const captured = await this.#client.capture(this.entry.holder_id, this.entry.sequence, {

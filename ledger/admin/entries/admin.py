@@ -29,7 +29,7 @@ from ledger.admin.forms import operations
 from ledger.admin.history import Sum
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
-from ledger.admin.kit.cells import mono, number
+from ledger.admin.kit.cells import digits, mono
 from ledger.admin.kit.columns import Column, shortened
 from ledger.admin.kit.filters import choice, instant, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
@@ -40,6 +40,7 @@ from ledger.operators.permissions import REFUND_SPEND, REISSUE_LOT, RELEASE_HOLD
 from ledger.rules import KINDS, Entry
 from ledger.rules.instants import to_us
 from ledger.rules.kinds import REFUNDABLE, taken_by
+from ledger.rules.rates import quantity_words
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.units import unit_of, units_of, with_units
 
@@ -89,7 +90,7 @@ def _hold_amounts(row: Any) -> str:
 
 def _rating(row: Any) -> SafeString:
     rated = row.rating
-    return format_html("{} of {}", number(rated["quantity"]), rate_link(row.credit_type, rated["rate"], rated["version"]))
+    return format_html("{} of {}", digits(quantity_words(rated)), rate_link(row.credit_type, rated["rate"], rated["version"]))
 
 
 def _reason(row: EntryListing) -> SafeString:

@@ -1,18 +1,21 @@
 """Rates: versions of prices in credits. A new price is a new version; no version ever changes."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from unfold.widgets import UnfoldAdminTextareaWidget
 
 from ledger import services
-from ledger.admin.forms.credit_amounts import CreditAmountsForm
+from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm, CreditNumberField
 from ledger.admin.forms.operations import REASON
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, number, number_text
@@ -26,10 +29,65 @@ from ledger.models import Rate, RateListing
 from ledger.operators.approvals import NoStake
 from ledger.operators.permissions import PUBLISH_RATE
 from ledger.rules import RateRequest
+from ledger.rules.texts.credit_units import CreditUnit
 from ledger.units import unit_of, with_units
+from ledger.values import MAX_AMOUNT
 
 VERSIONS_SHOWN = 100
 STATE_COLOURS = {"current": "success", "superseded": "default"}
+
+
+class ComponentsField(CreditNumberField):
+    """Prices of components, one a line: `input 1 per 1000`, each price in the unit of the credit type."""
+
+    _LINE = re.compile(r"(\S+?)[:=]?\s+(\S+)\s+per\s+([0-9]{1,16})", re.ASCII)
+
+    def __init__(self) -> None:
+        super().__init__(least=0, most=MAX_AMOUNT)
+        self.widget = ComponentsInput(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"})
+
+    def to_python(self, value: Any) -> Any:
+        """Return the request's object; None if the field is empty."""
+        if isinstance(value, dict):
+            return value
+        components: dict[str, dict[str, int]] = {}
+        for line in str(value or "").splitlines():
+            if line.strip():
+                name, price, per = self._read_line(line.strip())
+                if name in components:
+                    raise ValidationError(f"{name} has two lines.")
+                components[name] = {"price": price, "per": per}
+        return components or None
+
+    def validate(self, value: Any) -> None:
+        """Leave it to the declaration."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the lines of an object."""
+        if not isinstance(value, dict):
+            return value
+        return "\n".join(f"{name} {self.unit.typed(each['price'])} per {each['per']}" for name, each in sorted(value.items()))
+
+    def _read_line(self, line: str) -> tuple[str, int, int]:
+        found = self._LINE.fullmatch(line)
+        if found is None:
+            raise ValidationError(f"Type each line as: input 1 per 1000. “{line[:80]}” is not such a line.")
+        name, price, per = found.groups()
+        typed = CreditAmountField(least=0, most=MAX_AMOUNT)
+        typed.label, typed.unit = name, self.unit
+        return name, typed.clean(price), int(per)
+
+
+class ComponentsInput(UnfoldAdminTextareaWidget):
+    """Lines of text, whose unit the form says."""
+
+    unit: Any = None
+    type_field = ""
+
+
+def components_field(value: Any, shown: Shown) -> ComponentsField:
+    """Return the field of the prices of components."""
+    return ComponentsField()
 
 
 class PublishForm(CreditAmountsForm[RateRequest]):
@@ -40,11 +98,17 @@ class PublishForm(CreditAmountsForm[RateRequest]):
     shows = {
         "code": Shown(help="The priced unit, such as gpt-4o.output."),
         "credit_type": Shown(),
-        "price": Shown(help="In the unit of the credit type, with its decimals."),
+        "price": Shown(help="In the unit of the credit type, with its decimals. Leave it empty if the rate has components."),
         "per": Shown(
             label="Per units",
             make=whole_number,
             help="For example, 3 credits per 1000 units. The ledger rounds up to the smallest unit.",
+        ),
+        "components": Shown(
+            make=components_field,
+            required=False,
+            help="Instead of one price: a line for each component, such as input 1 per 1000. The sum of all costs is rounded "
+            "up once.",
         ),
         "reason": REASON,
     }
@@ -59,7 +123,7 @@ class RatePage(FormPage[PublishForm]):
         rate = published.rate
         return Done(
             f"Version {rate.version} of {rate.code}",
-            f"{unit_of(rate.credit_type).amount(rate.price)} per {number_text(rate.per)}",
+            price_text(rate, unit_of(rate.credit_type)),
             rate_url(rate.credit_type, rate.code, rate.version),
             published.replayed,
         )
@@ -82,9 +146,18 @@ def find(key: str) -> RateListing | None:
 
 
 def price_words(row: Any) -> SafeString:
-    """Return the price in words."""
+    """Return the price in words, with a line for each component."""
+    if row.components is not None:
+        words = [(name, row.unit.amount(price), number(per)) for name, (price, per) in row.unit_prices.items()]
+        return format_html_join(mark_safe("<br>"), "{} {} per {}", ((name, digits(price), per) for name, price, per in words))
     units = "unit" if row.per == 1 else format_html("{} units", number(row.per))
     return format_html("{} per {}", digits(row.unit.amount(row.price)), units)
+
+
+def price_text(rate: Rate, unit: CreditUnit) -> str:
+    """Return the price as text; the prices of all components."""
+    prices = [(name, f"{unit.amount(price)} per {number_text(per)}") for name, (price, per) in rate.unit_prices.items()]
+    return ", ".join(price if rate.components is None else f"{name} {price}" for name, price in prices)
 
 
 @admin.register(RateListing)
@@ -166,7 +239,13 @@ class RateAdmin(ReadOnlyAdmin):
     def publish_next(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Publish the next version of this rate."""
         row = self.row_of(request, object_id)
-        initial = {"code": row.code, "credit_type": row.credit_type, "price": row.price, "per": row.per}
+        initial = {
+            "code": row.code,
+            "credit_type": row.credit_type,
+            "price": row.price,
+            "per": row.per,
+            "components": row.components,
+        }
         return self._publish(request, initial=initial, back=rate_url(row.credit_type, row.code, row.version))
 
     def _publish(self, request: HttpRequest, *, initial: dict[str, Any], back: str) -> HttpResponse:

@@ -132,14 +132,17 @@ class Spends(Write):
         "spendCredits",
         "Spend credits",
         "Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then "
-        "on overage, then from the overdraft, if the account has them. Give an amount, or a rate and a quantity. With "
-        "`partial`, it takes what can be used if that is less; `requested` then says how many credits it asked for.",
+        "on overage, then from the overdraft, if the account has them. Give an amount, or a rate with a quantity or with "
+        "quantities by component. With `partial`, it takes what can be used if that is less; `requested` then says how many "
+        "credits it "
+        "asked for.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         examples={
             "a use": examples.SPEND_BODY,
             "the least": {"amount": 1},
             "by a rate": {"rate": "gpt-4o.output", "quantity": 1250},
+            "by the components of a rate": examples.QUOTE_OF_COMPONENTS,
             "what is there": {"amount": 5000, "partial": True},
         },
         response=examples.SPEND,

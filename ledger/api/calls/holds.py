@@ -30,10 +30,14 @@ class Holds(Write):
         "Hold credits",
         "Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it "
         "holds nothing any more; no job has to run. A hold never uses an overdraft. Instead of an amount, a rate "
-        "and a quantity may be given.",
+        "with a quantity or with quantities by component may be given.",
         tag=HOLDS,
         scope=LEDGER_HOLD,
-        examples={"a call of unknown length": examples.HOLD_BODY, "the least": {"amount": 1}},
+        examples={
+            "a call of unknown length": examples.HOLD_BODY,
+            "the least": {"amount": 1},
+            "an AI call": examples.QUOTE_OF_COMPONENTS,
+        },
         response=examples.HOLD,
         problems=[NOT_ENOUGH, FROZEN, *BUDGET_PROBLEMS, HoldLimit(held_lots=500, limit=500), *RATE_PROBLEMS],
     )
@@ -75,7 +79,9 @@ class Captures(Write):
         "captureHold",
         "Capture a hold",
         "Spends the held credits, or a part of them. The rest returns to its lots, or stays held for more captures with "
-        "`final`: false. A capture can also use a lot that expired during the hold. You refund a capture like a spend.",
+        "`final`: false. A capture can also use a lot that expired during the hold. You refund a capture like a spend. Instead "
+        "of "
+        "an amount, the quantities that were used may be given: they are priced by the version of the rate that priced the hold.",
         tag=HOLDS,
         scope=LEDGER_HOLD,
         examples={
@@ -83,9 +89,20 @@ class Captures(Write):
             "all": {},
             "in parts": {"amount": 5, "final": False},
             "more than is held": {"amount": 45, "over_capture": "if_available"},
+            "what an AI call used": {
+                "quantities": {"input": 1200, "cached": 3000, "output": 350},
+                "over_capture": "if_available",
+            },
         },
         response=examples.CAPTURE,
-        problems=[*CLOSED, CaptureExceedsHold(sequence=5, held=30, requested=31), NOT_ENOUGH, FROZEN, *BUDGET_PROBLEMS],
+        problems=[
+            *CLOSED,
+            CaptureExceedsHold(sequence=5, held=30, requested=31),
+            NOT_ENOUGH,
+            FROZEN,
+            *BUDGET_PROBLEMS,
+            *RATE_PROBLEMS,
+        ],
     )
 
 

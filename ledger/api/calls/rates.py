@@ -32,11 +32,14 @@ class Rates(Endpoint):
     @operation(
         "publishRate",
         "Publish a rate",
-        "Creates the next version of a rate, effective immediately. Entries keep the version that priced them. A key of one "
-        "holder cannot publish rates. All rates share one space of Idempotency-Keys.",
+        "Creates the next version of a rate, effective immediately: one price, or a price for each of its components. "
+        "Entries keep the version that priced them. A key of one holder cannot publish rates. All rates share one space of "
+        "Idempotency-Keys.",
         tag=RATES,
         scope=LEDGER_ADMIN,
-        takes=RequestBody(RATE, {"3 per 1,000 tokens": examples.RATE_BODY}),
+        takes=RequestBody(
+            RATE, {"3 per 1,000 tokens": examples.RATE_BODY, "a price for each component": examples.RATE_OF_COMPONENTS}
+        ),
         responses={201: ResponseBody(response_schemas.RateBodySerializer, examples.RATE, "The version.")},
         idempotent=True,
         dry_run=True,
@@ -106,15 +109,16 @@ def _version_keyset(rate: Rate) -> cursors.Keyset:
 
 
 class Quotes(Endpoint):
-    """Computes the price of a quantity."""
+    """Computes the price of quantities."""
 
     @operation(
         "quoteRate",
-        "Quote a quantity",
-        "The price of a quantity at the current rate. The call stores nothing, so it needs no Idempotency-Key.",
+        "Quote quantities",
+        "The price of quantities at the current rate: of one `quantity`, or of `quantities` by component, whose exact costs "
+        "are added up and rounded up once. The call stores nothing, so it needs no Idempotency-Key.",
         tag=RATES,
         scope=LEDGER_READ,
-        takes=RequestBody(QUOTE, {"1,250 tokens": examples.QUOTE_BODY}),
+        takes=RequestBody(QUOTE, {"1,250 tokens": examples.QUOTE_BODY, "by component": examples.QUOTE_OF_COMPONENTS}),
         responses={200: ResponseBody(response_schemas.QuoteBodySerializer, examples.QUOTE, "The quote.")},
         problems=RATE_PROBLEMS,
     )

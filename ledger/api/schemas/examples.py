@@ -44,6 +44,15 @@ CAPTURE_BODY: dict[str, Any] = {"amount": 20, "reference": "call-98", "metadata"
 RELEASE_BODY: dict[str, Any] = {"reason": "The call was cancelled"}
 EXTENSION_BODY: dict[str, Any] = {"expires_at": "2026-01-31T10:45:00Z"}
 RATE_BODY: dict[str, Any] = {"ref": "gpt-4o.output", "price": 3, "per": 1000, "reason": "Price list of February"}
+RATE_OF_COMPONENTS: dict[str, Any] = {
+    "ref": "gpt-4o",
+    "components": {
+        "input": {"price": 25, "per": 10000},
+        "cached": {"price": 125, "per": 100000},
+        "output": {"price": 1, "per": 100},
+    },
+}
+QUOTE_OF_COMPONENTS: dict[str, Any] = {"rate": "gpt-4o", "quantities": {"input": 1200, "cached": 3000, "output": "350"}}
 QUOTE_BODY: dict[str, Any] = {"rate": "gpt-4o.output", "quantity": 1250}
 BATCH_BODY: dict[str, Any] = {
     "mode": "atomic",

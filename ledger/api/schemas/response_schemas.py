@@ -79,7 +79,18 @@ class EntryRatingSerializer(ResponseSchema):
 
     rate = computed(serializers.CharField(help_text="The rate."), itemgetter("rate"))
     version = computed(serializers.IntegerField(help_text="Its version."), itemgetter("version"))
-    quantity = computed(_Whole(min_value=0, help_text="The quantity that it priced."), itemgetter("quantity"))
+    quantity = computed(
+        _Whole(min_value=0, required=False, help_text="The quantity that it priced, if the request gave one."),
+        lambda rating: rating.get("quantity"),
+    )
+    quantities = computed(
+        serializers.DictField(
+            child=serializers.CharField(),
+            required=False,
+            help_text="Otherwise the quantity of each component of the rate, as a decimal string; 0 for one that was not used.",
+        ),
+        lambda rating: rating.get("quantities"),
+    )
 
 
 class SaleSerializer(ResponseSchema):
@@ -440,21 +451,38 @@ class RefusalSerializer(ResponseSchema):
     actor = serializers.CharField(help_text="Who sent the request.")
 
 
+class ComponentPriceSerializer(ResponseSchema):
+    """The price of a component of a rate."""
+
+    price = computed(
+        _Whole(min_value=0, help_text="The price of `per` units, in credits; 0 if they are free."), itemgetter("price")
+    )
+    per = computed(_Whole(min_value=1, help_text="Units per price."), itemgetter("per"))
+
+
 class RateBodySerializer(ResponseSchema):
     """A version of a rate."""
 
     ref = computed(serializers.CharField(help_text="Its name."), "code")
     credit_type = serializers.CharField(help_text="What is counted.")
     version = serializers.IntegerField(min_value=1, help_text="1, 2, 3 …; the highest version applies.")
-    price = _Whole(min_value=0, help_text="The price of `per` units, in credits; 0 if they are free.")
-    per = _Whole(min_value=1, help_text="Units per price; the ledger rounds up to whole credits.")
+    price = _Whole(min_value=0, required=False, help_text="The price of `per` units, in credits; 0 if they are free.")
+    per = _Whole(min_value=1, required=False, help_text="Units per price; the ledger rounds up to whole credits.")
+    components = computed(
+        serializers.DictField(
+            child=ComponentPriceSerializer(),
+            required=False,
+            help_text="Instead of one price: the price of each component. The sum of their exact costs is rounded up once.",
+        ),
+        "components",
+    )
     published_at = _time(help_text="The instant from which this version applies.")
     published_by = serializers.CharField(help_text="Who published it.")
     reason = computed(serializers.CharField(help_text="Why."), "published_because")
 
 
 class QuoteBodySerializer(ResponseSchema):
-    """The current price of a quantity."""
+    """The current price of quantities."""
 
     amount = _Whole(min_value=0, help_text="In credits.")
     rating = computed(EntryRatingSerializer(help_text="The rating that an entry would keep."), lambda rating: rating)

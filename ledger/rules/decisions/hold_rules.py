@@ -63,12 +63,22 @@ def hold(
 
 
 @decides(CaptureRequest)
-def capture(account: AccountState, request: CaptureRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
+def capture(
+    account: AccountState,
+    request: CaptureRequest,
+    *,
+    amount: int | None = None,
+    rating: dict[str, Any] | None = None,
+    hold_entry: Entry | None,
+    last_closing: Entry | None,
+) -> Entries:
     """Spend the held credits or a part of them. The rest goes back to its lots, or stays held if the capture is not final.
 
     Held credits whose lot has expired can still be captured; if they are released, they expire at once.
 
     Args:
+        amount: the cost of the request's quantities; by default the request's amount.
+        rating: rate, version and quantities, if a rate gave the amount.
         hold_entry: the entry that the request names, or None if it does not exist.
         last_closing: the last entry that refers to the hold, or None.
 
@@ -80,7 +90,8 @@ def capture(account: AccountState, request: CaptureRequest, *, hold_entry: Entry
         BudgetExceeded, BudgetLimit: as for `credits.spend`, for what is taken beyond the hold; it counts as the hold did.
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
-    amount = held.amount if request.amount is None else request.amount
+    amount = request.amount if amount is None else amount
+    amount = held.amount if amount is None else amount
     beyond = max(0, amount - held.amount)
     if beyond and request.over_capture == "refuse":
         raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
@@ -112,6 +123,7 @@ def capture(account: AccountState, request: CaptureRequest, *, hold_entry: Entry
         budgets=budgets,
         refers_to=held.sequence,
         request=request,
+        rating=rating,
         postpaid=postpaid(taken) + postpaid_beyond,
     )
     return [*entries, entry]

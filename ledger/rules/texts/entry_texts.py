@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.entries import FROZEN
 from ledger.rules.kinds import KINDS
+from ledger.rules.rates import quantity_words
 from ledger.rules.texts.budget_texts import setting_words
 from ledger.rules.texts.claim_texts import setting_words as claim_words
 from ledger.rules.texts.credit_units import CreditUnit
@@ -75,4 +76,4 @@ def _refused(refusal: Any, at: datetime, unit: CreditUnit) -> str:
 def _rated(entry: Any, unit: CreditUnit) -> str:
     if entry.rating is None:
         return ""
-    return f" for {entry.rating['quantity']:,} of {entry.rating['rate']} v{entry.rating['version']}"
+    return f" for {quantity_words(entry.rating)} of {entry.rating['rate']} v{entry.rating['version']}"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from ledger.errors import REFUSALS, InsufficientCredits, Refused
 from ledger.rules.kinds import KINDS
+from ledger.rules.rates import quantity_words
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.values import Credits, annotations_of
 
@@ -130,7 +131,7 @@ def _insufficient(refusal: Mapping[str, Any], at: datetime, unit: CreditUnit) ->
 def _rated(request: Mapping[str, Any], unit: CreditUnit) -> str:
     if not request.get("rate"):
         return ""
-    return f" for {request['quantity']:,} of {request['rate']}"
+    return f" for {quantity_words(request)} of {request['rate']}"
 
 
 def _open_holds(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -6,12 +6,10 @@ from typing import Any
 from litellm.proxy._types import UserAPIKeyAuth
 
 from credit_ledger.litellm import CreditLedger
-from credit_ledger.tokens import TokenPrice
 
 ledger = CreditLedger(
     os.environ["CREDIT_LEDGER_URL"],
     os.environ["CREDIT_LEDGER_API_KEY"],
-    prices={"gpt-4o": TokenPrice(prompt=1000, completion=3000)},
     most_completion=100,
 )
 

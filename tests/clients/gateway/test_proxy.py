@@ -109,6 +109,7 @@ def gateway(
     transport = httpx.HTTPTransport(retries=0)
     try:
         with httpx.Client(transport=transport) as client, Client(running_server.url, running_server.api_key) as ledger:
+            ledger.publish_rate(ref="gpt-4o", components={"input": {"price": 1, "per": 1}, "output": {"price": 3, "per": 1}})
             while not _is_up(client, url):
                 assert process.poll() is None, (folder / "log").read_text()[-5000:]
             yield Gateway(url, ledger, provider)

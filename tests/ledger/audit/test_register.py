@@ -2,6 +2,7 @@
 
 import re
 from datetime import date
+from decimal import Decimal
 
 import pytest
 from django.db import connection, transaction
@@ -11,7 +12,7 @@ from ledger.audit import audit
 from ledger.audit.chains import registered_tables
 from ledger.models import CreditType
 from ledger.operators import staff_log
-from ledger.rules import GrantRequest
+from ledger.rules import GrantRequest, RateComponent
 from ledger.totals.counting import count_entries
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_node("a cluster does not run these changes, neither for a tamperer")]
@@ -68,6 +69,43 @@ def test_a_rate_that_does_not_give_what_was_spent_is_found(spend, change):
 def test_a_hold_is_rated_as_a_spend_is(spend):
     services.hold(holder_id="ada", rate="tokens", quantity=1, idempotency_key="h")
     assert findings() == []
+
+
+COMPONENTS = {
+    "another price of a component": (
+        """UPDATE ledger_rate SET components = replace(components::text, '125', '126')::json WHERE code = 'gpt'""",
+        "-6 at cached 126 per 1000, input 7 per 3",
+    ),
+    "a component more": (
+        """UPDATE ledger_rate SET components = (components::jsonb || '{"x": {"price": 1, "per": 1}}')::json WHERE code = 'gpt'""",
+        "a version of a rate that exists",
+    ),
+    "a component less": (
+        """UPDATE ledger_rate SET components = (components::jsonb - 'cached')::json WHERE code = 'gpt'""",
+        "a version of a rate that exists",
+    ),
+    "one price": (
+        "UPDATE ledger_rate SET components = NULL, price = 1, per = 1 WHERE code = 'gpt'",
+        "a version of a rate that exists",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", COMPONENTS)
+def test_components_that_do_not_give_what_was_spent_held_or_captured_are_found(spend, change):
+    prices = {"cached": RateComponent(price=125, per=1000), "input": RateComponent(price=7, per=3)}
+    services.publish_rate(code="gpt", components=prices)
+    # 1 + 3.99…, exactly.
+    quantities = {"cached": 8, "input": Decimal("1.714285714285")}
+    entries = [services.spend(holder_id="ada", rate="gpt", quantities=quantities, idempotency_key="c1")]
+    entries.append(services.hold(holder_id="ada", rate="gpt", quantities=quantities, idempotency_key="c2"))
+    entries.append(services.capture(holder_id="ada", hold=entries[1].sequence, quantities=quantities, idempotency_key="c3"))
+    assert {sum(amount for _, amount in entry.drawn) for entry in entries} == {5}
+    assert findings() == []
+    statement, expected = COMPONENTS[change]
+    as_owner("ledger_rate", statement)
+    found = [one for one in audit([connection.connection]).findings if one.law == "rates"]
+    assert [(one.sequence, one.expected) for one in found] == [(entry.sequence, expected) for entry in entries]
 
 
 TOTALS = {

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -51,7 +52,9 @@ REQUESTS: list[Request] = [
     SpendRequest(**COMMON, amount=1),
     SpendRequest(**COMMON, rate="gpt:in", quantity=1_000),
     SpendRequest(**COMMON, amount=1, partial=True),
+    SpendRequest(**COMMON, rate="gpt", quantities={"input": Decimal("1200.50"), "output": Decimal(0)}),
     HoldRequest(**COMMON, amount=5, expires_at=AT),
+    CaptureRequest(**COMMON, hold=3, rate="gpt", quantities={"output": Decimal("1E+2")}, newest_version=True),
     CaptureRequest(**COMMON, hold=3, final=False, over_capture="if_available"),
     ReleaseRequest(**COMMON, hold=3),
     ExtendRequest(**COMMON, hold=3, expires_at=AT),
@@ -86,7 +89,7 @@ def expected_digest(request: Request) -> bytes:
 def test_the_digest_is_over_operation_and_content_as_json(request_: Request) -> None:
     assert request_.digest() == expected_digest(request_)
     content = request_.content()
-    later = {name for name in request_.added_later if not getattr(request_, name)}
+    later = {name for name in request_.added_later if getattr(request_, name) in (None, "") or getattr(request_, name) is False}
     assert set(content) == {each.name for each in fields(request_)} - REQUEST_OPTIONS - later
 
 
@@ -120,3 +123,20 @@ def test_the_digest_of_a_spend_never_changes() -> None:
     assert request.digest() == SpendRequest(**COMMON, amount=120, reason="chat", metadata={"a": [1.5, None], "b": 1}).digest()
     partial = SpendRequest(**COMMON, amount=120, reason="chat", metadata={"b": 1, "a": [1.5, None]}, partial=True)
     assert partial.digest() == hashlib.sha256(spelled.replace('"quantity"', '"partial":true,"quantity"').encode()).digest()[:16]
+
+
+def test_quantities_are_the_same_in_every_spelling_and_a_quantity_of_0_is_not_none() -> None:
+    def capture(**fields: Any) -> bytes:
+        return CaptureRequest(**COMMON, hold=3, **fields).digest()
+
+    assert capture(quantities={"input": Decimal("1.50")}) == capture(quantities={"input": Decimal("1.5")})
+    assert capture(quantities={"input": Decimal(100)}) == capture(quantities={"input": Decimal("1E+2")})
+    different = [
+        capture(),
+        capture(amount=0),
+        capture(quantity=0),
+        capture(quantities={"input": Decimal(0)}),
+        capture(quantities={"input": Decimal(0), "output": Decimal(0)}),
+        capture(quantities={"input": Decimal(0)}, newest_version=True),
+    ]
+    assert len(set(different)) == len(different)

@@ -1,6 +1,7 @@
 """Rate cards, dry runs and conditional writes."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from django.db import connection
@@ -9,16 +10,23 @@ from ledger import reads, services
 from ledger.audit import audit
 from ledger.errors import (
     AccountMovedOn,
+    AmountLimit,
+    CaptureExceedsHold,
     HoldClosed,
     HolderFrozen,
     HoldLimit,
+    IdempotencyKeyReused,
     InsufficientCredits,
     Invalid,
     RefundExceedsSpend,
     UnknownRate,
 )
+from ledger.models import Rate
+from ledger.rules import RateComponent
 from ledger.rules.decisions import hold_rules
+from ledger.rules.texts.refusal_texts import refusal_text
 from ledger.services.expiration import book_all_expirations
+from ledger.units import unit_of
 from tests.benchmarks.histories import store
 from tests.ledger.random_histories import HOUR_US, RandomHistory, RulesLedger
 
@@ -183,3 +191,136 @@ def test_a_write_can_ask_for_the_account_as_it_was_seen():
         services.spend(holder_id="ada", amount=1, idempotency_key="s2", expected_sequence=1)
     assert moved.value.facts == {"expected": 1, "sequence": 2}
     assert reads.balance("ada").sequence == 2
+
+
+# Components ------------------------------------------------------------------------------------------
+
+COMPONENTS = {
+    "input": {"price": 25, "per": 10_000},
+    "cached": {"price": 125, "per": 100_000},
+    "output": {"price": 1, "per": 100},
+}
+USED = {"input": 1200, "cached": 3000, "output": Decimal("350.5")}
+KEPT = {"cached": "3000", "input": "1200", "output": "350.5"}
+
+
+def components(**prices):
+    return {name: RateComponent(**each) for name, each in {**COMPONENTS, **prices}.items()}
+
+
+def test_a_rate_of_components_prices_all_of_them_and_rounds_once():
+    services.publish_rate(code="gpt-4o", components=components())
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    # 3 + 3.75 + 3.505 = 10.255
+    assert services.quote(rate="gpt-4o", quantities=USED) == (11, {"rate": "gpt-4o", "version": 1, "quantities": KEPT})
+    spent = services.spend(holder_id="ada", rate="gpt-4o", quantities=USED, idempotency_key="s")
+    assert (spent.amount, spent.rating) == (-11, {"rate": "gpt-4o", "version": 1, "quantities": KEPT})
+    partly = services.spend(holder_id="ada", rate="gpt-4o", quantities={"output": 0, "input": 1}, idempotency_key="s2")
+    assert (partly.amount, partly.rating["quantities"]) == (-1, {"cached": "0", "input": "1", "output": "0"})
+    short = services.spend(holder_id="ada", rate="gpt-4o", quantities={"output": 10_000}, partial=True, idempotency_key="s3")
+    assert (short.amount, short.requested) == (-88, 100)
+    assert reads.explanation("ada", "credits", 2)["text"].startswith("The spend took 11 credits")
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def test_a_capture_is_priced_by_the_version_of_its_hold():
+    services.publish_rate(code="gpt-4o", components=components())
+    services.grant(holder_id="ada", amount=1000, idempotency_key="g")
+    held = services.hold(holder_id="ada", rate="gpt-4o", quantities={"input": 1200, "output": 10_000}, idempotency_key="h")
+    services.publish_rate(code="gpt-4o", components=components(output={"price": 1, "per": 1}))
+    services.publish_rate(code="other", price=1, per=1000)
+    assert held.amount == -103
+    captured = services.capture(holder_id="ada", hold=2, quantities=USED, final=False, idempotency_key="c")
+    assert (captured.drawn, captured.rating) == (((1, 11),), {"rate": "gpt-4o", "version": 1, "quantities": KEPT})
+    named = services.capture(holder_id="ada", hold=2, rate="gpt-4o", quantities={"output": 1}, final=False, idempotency_key="c2")
+    assert (named.drawn, named.rating["version"]) == (((1, 1),), 1)
+    newest = services.capture(
+        holder_id="ada", hold=2, quantities={"output": 5}, newest_version=True, final=False, idempotency_key="c3"
+    )
+    assert (newest.drawn, newest.rating["version"]) == (((1, 5),), 2)
+    other = services.capture(holder_id="ada", hold=2, rate="other", quantity=1001, final=False, idempotency_key="c4")
+    assert (other.drawn, other.rating) == (((1, 2),), {"rate": "other", "version": 1, "quantity": 1001})
+    nothing = services.capture(holder_id="ada", hold=2, quantities={"input": 0}, idempotency_key="c5")
+    assert (nothing.drawn, nothing.held, nothing.balance) == ((), 0, 1000 - 19)
+    again = services.capture(holder_id="ada", hold=2, quantities={"input": 0}, idempotency_key="c5")
+    assert (again.sequence, again.replayed) == (nothing.sequence, True)
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def test_a_capture_beyond_its_hold_comes_from_the_balance_or_is_refused():
+    services.publish_rate(code="gpt-4o", components=components())
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", rate="gpt-4o", quantities={"output": 1000}, idempotency_key="h")
+    with pytest.raises(CaptureExceedsHold) as refused:
+        services.capture(holder_id="ada", hold=2, quantities={"output": 5000}, idempotency_key="c")
+    assert (refused.value.held, refused.value.requested) == (10, 50)
+    captured = services.capture(
+        holder_id="ada", hold=2, quantities={"output": 5000}, over_capture="if_available", idempotency_key="c2"
+    )
+    assert (captured.amount, captured.balance, captured.held) == (-40, 50, 0)
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def test_quantities_that_the_rate_does_not_have_are_invalid_and_write_nothing():
+    services.publish_rate(code="gpt-4o", components=components())
+    services.publish_rate(code="plain", price=3, per=1000)
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", amount=10, idempotency_key="h")
+    hold = {"holder_id": "ada", "hold": 2, "idempotency_key": "c"}
+    for pointer, rule, ask in (
+        ("/quantities/inptu", "unknown-component", lambda: spend(rate="gpt-4o", quantities={"inptu": 5})),
+        ("/quantities/input", "unknown-component", lambda: spend(rate="plain", quantities={"input": 5})),
+        ("/quantity", "unknown-component", lambda: spend(rate="gpt-4o", quantity=5)),
+        ("/rate", "required", lambda: services.capture(**hold, quantities={"output": 5})),
+        ("/quantities", "required", lambda: services.capture(**hold, rate="gpt-4o")),
+        ("/quantities", "required", lambda: services.capture(**hold, amount=5, newest_version=True)),
+        ("/quantities", "not-both", lambda: services.capture(**hold, amount=5, quantities={"output": 5})),
+        ("/quantities", "not-both", lambda: spend(rate="gpt-4o", quantity=5, quantities={"output": 5})),
+        ("/quantities/output", "not-a-decimal", lambda: spend(rate="gpt-4o", quantities={"output": Decimal("1e-13")})),
+        ("/quantities", "too-few", lambda: spend(rate="gpt-4o", quantities={})),
+        ("/components", "not-both", lambda: services.publish_rate(code="x", price=1, per=1, components=components())),
+        ("/price", "required", lambda: services.publish_rate(code="x")),
+        ("/per", "required", lambda: services.publish_rate(code="x", price=1)),
+    ):
+        with pytest.raises(Invalid) as refused:
+            ask()
+        assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (pointer, rule)
+    with pytest.raises(UnknownRate):
+        services.capture(**hold, rate="nothing", quantities={"output": 5})
+    assert reads.balance("ada").sequence == 2
+    assert not Rate.objects.filter(code="x").exists()
+    # A rate without components has the one called `quantity`.
+    plain = spend(rate="plain", quantities={"quantity": Decimal("1000.5")})
+    assert (plain.amount, plain.rating["quantities"]) == (-4, {"quantity": "1000.5"})
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def spend(**fields):
+    return services.spend(holder_id="ada", idempotency_key="s", **fields)
+
+
+def test_a_rate_of_components_is_published_once_per_key():
+    first = services.publish_rate(code="gpt-4o", components=components(), idempotency_key="k")
+    again = services.publish_rate(code="gpt-4o", components=dict(reversed(components().items())), idempotency_key="k")
+    assert (first.rate.version, again.rate.version, again.replayed) == (1, 1, True)
+    assert list(again.rate.unit_prices.items()) == list(first.rate.unit_prices.items())
+    with pytest.raises(IdempotencyKeyReused):
+        services.publish_rate(code="gpt-4o", components=components(output={"price": 2, "per": 100}), idempotency_key="k")
+    assert str(first.rate) == "gpt-4o v1: cached 125 per 100000, input 25 per 10000, output 1 per 100"
+
+
+def test_quantities_beyond_one_operation_are_refused_with_a_sentence():
+    services.publish_rate(code="dear", components=components(output={"price": 2**53 - 1, "per": 1}))
+    with pytest.raises(AmountLimit):
+        spend(rate="dear", quantities={"output": 2})
+    stored = reads.entry("ada", "credits", 1).refusal
+    assert (stored["code"], stored["facts"]["quantity"]) == ("amount-limit", None)
+    assert stored["request"]["quantities"] == {"output": "2"}
+    words = refusal_text(stored, at=datetime.now(UTC), unit=unit_of("credits"))
+    assert words.startswith("Refused: the quantities of dear cost more than 9,007,199,254,740,991 credits")
+    services.publish_rate(code="dear", components=components())
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", rate="dear", quantities=USED, idempotency_key="s2")
+    stored = reads.entry("ada", "credits", 2).refusal
+    words = refusal_text(stored, at=datetime.now(UTC), unit=unit_of("credits"))
+    assert words.startswith("Refused: 11 requested for 3,000 cached, 1,200 input, 350.5 output of dear, 0 spendable.")

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -95,6 +96,7 @@ class AsyncClient(AsyncMethods):
         amount: int | None = None,
         rate: str | None = None,
         quantity: int | None = None,
+        quantities: Mapping[str, Decimal | str | int] | None = None,
         expires_at: datetime | str | Absent | None = ABSENT,
         credit_type: str | None = None,
         reason: str | None = None,
@@ -111,8 +113,9 @@ class AsyncClient(AsyncMethods):
         """
         key = idempotency_key or new_key()
         call = calls.place_hold(
-            holder, amount=amount, rate=rate, quantity=quantity, expires_at=expires_at, credit_type=credit_type, reason=reason,
-            reference=reference, metadata=metadata, wait=wait, if_match=if_match, idempotency_key=key,
+            holder, amount=amount, rate=rate, quantity=quantity, quantities=quantities, expires_at=expires_at,
+            credit_type=credit_type, reason=reason, reference=reference, metadata=metadata, wait=wait, if_match=if_match,
+            idempotency_key=key,
         )  # fmt: skip
         return HoldToBe(self, call, key)
 
@@ -217,16 +220,24 @@ class AsyncHold:
         self,
         amount: int | None = None,
         *,
+        rate: str | None = None,
+        quantity: int | None = None,
+        quantities: Mapping[str, Decimal | str | int] | None = None,
+        newest_version: bool | None = None,
         final: bool | None = None,
         over_capture: Literal["refuse", "if_available"] | None = None,
         reason: str | None = None,
         reference: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Entry:
-        """Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is False."""
+        """Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is False.
+
+        Instead of an amount, `quantities` may say what was used: by the version of the rate that priced the hold.
+        """
         self._captures += 1
         captured = await self._client.capture(
-            self.entry["holder_id"], self.entry["sequence"], amount=amount, final=final, over_capture=over_capture, reason=reason,
+            self.entry["holder_id"], self.entry["sequence"], amount=amount, rate=rate, quantity=quantity,
+            quantities=quantities, newest_version=newest_version, final=final, over_capture=over_capture, reason=reason,
             reference=reference, metadata=metadata, credit_type=self.entry["credit_type"],
             idempotency_key=key_within(self._key, f"capture-{self._captures}"),
         )  # fmt: skip

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
@@ -126,6 +127,7 @@ class Client(Methods):
         amount: int | None = None,
         rate: str | None = None,
         quantity: int | None = None,
+        quantities: Mapping[str, Decimal | str | int] | None = None,
         expires_at: datetime | str | Absent | None = ABSENT,
         credit_type: str | None = None,
         reason: str | None = None,
@@ -143,8 +145,9 @@ class Client(Methods):
         key = idempotency_key or new_key()
         entry = self.send(
             calls.place_hold(
-                holder, amount=amount, rate=rate, quantity=quantity, expires_at=expires_at, credit_type=credit_type,
-                reason=reason, reference=reference, metadata=metadata, wait=wait, if_match=if_match, idempotency_key=key,
+                holder, amount=amount, rate=rate, quantity=quantity, quantities=quantities, expires_at=expires_at,
+                credit_type=credit_type, reason=reason, reference=reference, metadata=metadata, wait=wait, if_match=if_match,
+                idempotency_key=key,
             )
         )  # fmt: skip
         return Hold(self, entry, key)
@@ -263,16 +266,24 @@ class Hold:
         self,
         amount: int | None = None,
         *,
+        rate: str | None = None,
+        quantity: int | None = None,
+        quantities: Mapping[str, Decimal | str | int] | None = None,
+        newest_version: bool | None = None,
         final: bool | None = None,
         over_capture: Literal["refuse", "if_available"] | None = None,
         reason: str | None = None,
         reference: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Entry:
-        """Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is False."""
+        """Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is False.
+
+        Instead of an amount, `quantities` may say what was used: by the version of the rate that priced the hold.
+        """
         self._captures += 1
         captured = self._client.capture(
-            self.entry["holder_id"], self.entry["sequence"], amount=amount, final=final, over_capture=over_capture, reason=reason,
+            self.entry["holder_id"], self.entry["sequence"], amount=amount, rate=rate, quantity=quantity,
+            quantities=quantities, newest_version=newest_version, final=final, over_capture=over_capture, reason=reason,
             reference=reference, metadata=metadata, credit_type=self.entry["credit_type"],
             idempotency_key=key_within(self._key, f"capture-{self._captures}"),
         )  # fmt: skip

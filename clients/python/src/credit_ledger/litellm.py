@@ -1,7 +1,10 @@
 """Charge the calls of a LiteLLM program, router or proxy: hold before the call, capture the price of the used tokens.
 
-    ledger = CreditLedger("http://127.0.0.1:8000", api_key, prices={"gpt-4o": TokenPrice(prompt=3, completion=12)})
+    ledger = CreditLedger("http://127.0.0.1:8000", api_key)
     litellm.callbacks = [ledger]
+
+The prices are the server's: a rate for each model, with the components `input` and `output`, and perhaps `cached`, `cache_write`
+and `reasoning`.
 
 The state of a charge is in LiteLLM's record of the call, and ends with it. Only asynchronous calls are charged.
 """
@@ -17,8 +20,8 @@ from litellm.integrations.custom_logger import CustomLogger
 from credit_ledger.async_client import CLEAN_UP_S, AsyncClient, AsyncHold
 from credit_ledger.client import new_key
 from credit_ledger.problem import Problem
-from credit_ledger.problems import BudgetExceeded, HoldClosed, InsufficientCredits
-from credit_ledger.tokens import TokenPrice
+from credit_ledger.problems import BudgetExceeded, HoldClosed, InsufficientCredits, InvalidRequest, UnknownRate
+from credit_ledger.tokens import Tokens
 
 CHARGE: Final = "credit_ledger_charge"
 """The key of the charge in LiteLLM's record of a call."""
@@ -31,27 +34,35 @@ class CreditsRefused(litellm.APIError):  # type: ignore[misc, name-defined, unus
 class Charge:
     """The hold of one attempt at a call. It is captured or released once."""
 
-    def __init__(self, hold: AsyncHold, price: TokenPrice, held: int, prompt: int) -> None:
+    def __init__(self, hold: AsyncHold, prompt: int) -> None:
         self._hold: AsyncHold | None = hold
-        self._price = price
-        self._held = held
+        self._held = -hold.entry["amount"]
+        self._components = frozenset(hold.entry["rating"]["quantities"])
         self.prompt = prompt
 
-    async def capture(self, prompt: int, completion: int) -> None:
-        """Capture the price of the tokens. The excess over the hold comes from the balance, if it suffices."""
+    async def capture(self, tokens: Tokens) -> None:
+        """Capture the price of the tokens, by the version of the rate that priced the hold.
+
+        The excess over the hold comes from the balance, if it suffices.
+        """
         hold, self._hold = self._hold, None
         if hold is None:
             return
-        amount = self._price.credits(prompt, completion)
-        metadata = {"prompt_tokens": prompt, "completion_tokens": completion}
+        quantities = tokens.quantities(self._components)
         try:
-            await hold.capture(amount, over_capture="if_available", metadata=metadata)
+            await hold.capture(quantities=quantities, over_capture="if_available")
         except HoldClosed:
             raise
         except Problem as refusal:
-            if amount <= self._held or refusal.status not in {402, 409}:
+            if refusal.status not in {402, 409}:
                 raise
-            await hold.capture(metadata=metadata | {"uncharged": amount - self._held})
+            await hold.capture(metadata={"quantities": quantities, **self._uncharged(refusal)})
+
+    def _uncharged(self, refusal: Problem) -> dict[str, int]:
+        if isinstance(refusal, InsufficientCredits | BudgetExceeded) and refusal.requested is not None:
+            held = self._held if isinstance(refusal, InsufficientCredits) else 0  # a budget counts what is beyond the hold
+            return {"uncharged": refusal.requested - held}
+        return {}
 
     async def release(self) -> None:
         """Give all held credits back."""
@@ -66,11 +77,17 @@ def holder_of(call: Mapping[str, Any]) -> str | None:
     return metadata.get("user_api_key_user_id") if "user_api_key" in metadata else call.get("user")
 
 
+def rate_of(model: str) -> str:
+    """Return the rate of a model: its name in small letters, with `:` for each `/`."""
+    return model.lower().replace("/", ":")
+
+
 class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
     """A callback of LiteLLM that charges each chat completion.
 
     Args:
-        prices: by the model's name in the deployment; "*" is for all other models. A model without a price is refused.
+        rates: the rate of each model, by the model's name in the deployment; "*" is for all other models. By default the rate has
+            the name of the model, as `rate_of` says. A model without a rate is refused.
         most_completion: for how many tokens of the answer to hold credits if the call has no `max_tokens`.
         expires_after: how long a hold remains if the process dies.
     """
@@ -80,14 +97,14 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
         url: str,
         api_key: str,
         *,
-        prices: Mapping[str, TokenPrice],
+        rates: Mapping[str, str] | None = None,
         holder: Callable[[Mapping[str, Any]], str | None] = holder_of,
         most_completion: int = 1000,
         expires_after: timedelta = timedelta(minutes=15),
     ) -> None:
         super().__init__()
         self.client = AsyncClient(url, api_key)
-        self._prices = prices
+        self._rates = rates
         self._holder = holder
         self._most_completion = most_completion
         self._expires_after = expires_after
@@ -152,35 +169,51 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
             if charge is not None:
                 # A task that is cancelled captures all the same.
                 with anyio.move_on_after(CLEAN_UP_S, shield=True):
-                    await charge.capture(charge.prompt, litellm.token_counter(model=details["model"], text="".join(texts)))
+                    streamed = litellm.token_counter(model=details["model"], text="".join(texts))
+                    await charge.capture(Tokens(prompt=charge.prompt, completion=streamed))
             raise
 
-    async def _hold(self, call: Mapping[str, Any]) -> Charge | None:
+    async def _hold(self, call: Mapping[str, Any]) -> Charge:
         model, holder = call["model"], self._holder(call)
-        price = self._prices.get(model) or self._prices.get("*")
-        if holder is None or price is None:
-            raise refused(400, "The call names no holder." if holder is None else f"The model {model!r} has no price.", model)
+        rate = rate_of(model) if self._rates is None else self._rates.get(model) or self._rates.get("*")
+        if holder is None or rate is None:
+            raise refused(400, "The call names no holder." if holder is None else f"The model {model!r} has no rate.", model)
         prompt = litellm.token_counter(model=model, messages=call["messages"])
         most = call.get("max_completion_tokens") or call.get("max_tokens") or self._most_completion
-        amount = price.estimate(prompt, most * (call.get("n") or 1))
-        if amount == 0:
-            return None  # A free model is for holders without credits too.
         call_id = str(call["litellm_call_id"])
         try:
             hold = await self.client.hold(
-                holder, amount=amount, expires_at=datetime.now(UTC) + self._expires_after, reason=model,
-                metadata={"call": call_id},
+                holder, rate=rate, quantities={"input": prompt, "output": most * (call.get("n") or 1)},
+                expires_at=datetime.now(UTC) + self._expires_after, reason=model, metadata={"call": call_id},
                 # The caller of a proxy can choose the id: alone, it would be the key of two calls.
                 idempotency_key=f"{call_id[:100]}/{new_key()}",
             )  # fmt: skip
         except (InsufficientCredits, BudgetExceeded) as short:
             raise refused(402, str(short), model) from short
-        return Charge(hold, price, amount, prompt)
+        except (UnknownRate, InvalidRequest) as unpriced:
+            raise refused(400, f"The model {model!r} has no price: {unpriced}", model) from unpriced
+        return Charge(hold, prompt)
 
     async def _capture(self, details: Mapping[str, Any], response: Any) -> None:
         charge, usage = details.get(CHARGE), getattr(response, "usage", None)
         if charge is not None and usage is not None:
-            await charge.capture(usage.prompt_tokens, usage.completion_tokens)
+            await charge.capture(tokens_of(usage))
+
+
+def tokens_of(usage: Any) -> Tokens:
+    """Return what a call used, as LiteLLM says it."""
+
+    def part(details: str, *names: str) -> int:
+        of_details = getattr(usage, details, None)
+        return next((count for name in names if (count := getattr(of_details, name, None))), 0)
+
+    return Tokens(
+        prompt=usage.prompt_tokens,
+        completion=usage.completion_tokens,
+        cached=part("prompt_tokens_details", "cached_tokens"),
+        cache_write=part("prompt_tokens_details", "cache_creation_tokens", "cache_write_tokens"),
+        reasoning=part("completion_tokens_details", "reasoning_tokens"),
+    )
 
 
 def streamed_texts(delta: Any) -> Iterator[str]:

@@ -46,11 +46,11 @@ class AlreadyExists(Problem):
 
 
 class AmountLimit(Problem):
-    """Rate times quantity exceeds the largest amount of one operation."""
+    """What the rate gives for the quantities exceeds the largest amount of one operation."""
 
     SLUG = "amount-limit"
     rate: str
-    quantity: int
+    quantity: int | None
     limit: int
     exact_integers: dict[str, str] | None
 

@@ -1,29 +1,27 @@
-"""The price of a language model's tokens, in credits."""
+"""The tokens of a call to a language model, as quantities of a rate."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-PER = 1000
-"""Prices are for this many tokens."""
 
-
-@dataclass(frozen=True)
-class TokenPrice:
-    """Credits for 1,000 tokens, of the prompt and of the answer."""
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """What a call used. `prompt` contains `cached` and `cache_write`, and `completion` contains `reasoning`."""
 
     prompt: int
     completion: int
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
 
-    def __post_init__(self) -> None:
-        if self.prompt < 0 or self.completion < 0:
-            raise ValueError("A price is 0 or more.")
+    def quantities(self, components: Collection[str]) -> dict[str, int]:
+        """Return the quantities of a rate: each token once, in the most special component that the rate has for it.
 
-    def credits(self, prompt: int, completion: int) -> int:
-        """Return the price of a call, rounded up once to whole credits, as with the ledger's rates."""
-        return -(-(prompt * self.prompt + completion * self.completion) // PER)
-
-    def estimate(self, prompt: int, most: int) -> int:
-        """Return how many credits to hold for a prompt and an answer of at most `most` tokens: at least 1, as every hold.
-
-        0 if both prices are 0: then there is nothing to hold.
+        Args:
+            components: the rate's: `input` and `output`, and perhaps `cached`, `cache_write` and `reasoning`.
         """
-        return max(1, self.credits(prompt, most)) if self.prompt or self.completion else 0
+        special = {"cached": self.cached, "cache_write": self.cache_write, "reasoning": self.reasoning}
+        priced = {name: count for name, count in special.items() if name in components}
+        of_prompt = priced.get("cached", 0) + priced.get("cache_write", 0)
+        rest = {"input": max(0, self.prompt - of_prompt), "output": max(0, self.completion - priced.get("reasoning", 0))}
+        return rest | priced

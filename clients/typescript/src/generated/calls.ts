@@ -94,7 +94,7 @@ export const CALLS = {
   publishRate: {"id": "publishRate", "method": "POST", "path": "/v1/rates", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List the versions of a rate. */
   rateVersions: {"id": "listRateVersions", "method": "GET", "path": "/v1/rates/{code}", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Quote a quantity. */
+  /** Quote quantities. */
   quote: {"id": "quoteRate", "method": "POST", "path": "/v1/quotes", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Run a batch. */
   batch: {"id": "runBatch", "method": "POST", "path": "/v1/batches", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
@@ -144,6 +144,20 @@ export const CALLS = {
   createPageLink: {"id": "createPageLink", "method": "POST", "path": "/v1/holders/{holder}/page-links", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Print a statement. */
   statementPdf: {"id": "printStatement", "method": "GET", "path": "/v1/holders/{holder}/statements/{month}.pdf", "query": ["credit_type", "language"], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
+  /** Read the taxes of a month. */
+  taxSummary: {"id": "readTaxSummary", "method": "GET", "path": "/v1/tax-summary", "query": ["month", "seller"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Read the books of a month. */
+  book: {"id": "readBook", "method": "GET", "path": "/v1/books/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Read deferred revenue. */
+  deferredRevenue: {"id": "readDeferredRevenue", "method": "GET", "path": "/v1/deferred-revenue", "query": ["at"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Read a month for finance. */
+  month: {"id": "readMonth", "method": "GET", "path": "/v1/months/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List the rows of a figure. */
+  monthRows: {"id": "listMonthRows", "method": "GET", "path": "/v1/months/{month}/rows", "query": ["limit", "cursor", "section", "figure", "column"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Save a month for finance. */
+  saveMonth: {"id": "saveMonth", "method": "GET", "path": "/v1/months/{month}.csv", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
+  /** Print a month for finance. */
+  monthPdf: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** List customers. */
   customers: {"id": "listCustomers", "method": "GET", "path": "/v1/customers", "query": ["limit", "cursor", "name", "holder_id", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a customer. */
@@ -192,8 +206,6 @@ export const CALLS = {
   movedSubscriptions: {"id": "listMovedSubscriptions", "method": "GET", "path": "/v1/plan-moves/{move_id}/subscriptions", "query": ["limit", "cursor", "outcome"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Rate usage. */
   rateUsage: {"id": "rate", "method": "POST", "path": "/v1/ratings", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
-  /** Read the taxes of a month. */
-  taxSummary: {"id": "readTaxSummary", "method": "GET", "path": "/v1/tax-summary", "query": ["month", "seller"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List sellers. */
   sellers: {"id": "listSellers", "method": "GET", "path": "/v1/sellers", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** List taxes. */
@@ -210,18 +222,6 @@ export const CALLS = {
   seller: {"id": "readSeller", "method": "GET", "path": "/v1/sellers/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Record a seller. */
   recordSeller: {"id": "recordSeller", "method": "PUT", "path": "/v1/sellers/{ref}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Read the books of a month. */
-  book: {"id": "readBook", "method": "GET", "path": "/v1/books/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Read a month for finance. */
-  month: {"id": "readMonth", "method": "GET", "path": "/v1/months/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** List the rows of a figure. */
-  monthRows: {"id": "listMonthRows", "method": "GET", "path": "/v1/months/{month}/rows", "query": ["limit", "cursor", "section", "figure", "column"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Save a month for finance. */
-  saveMonth: {"id": "saveMonth", "method": "GET", "path": "/v1/months/{month}.csv", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
-  /** Print a month for finance. */
-  monthPdf: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
-  /** Read deferred revenue. */
-  deferredRevenue: {"id": "readDeferredRevenue", "method": "GET", "path": "/v1/deferred-revenue", "query": ["at"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List coupons. */
   coupons: {"id": "listCoupons", "method": "GET", "path": "/v1/coupons", "query": ["limit", "cursor", "kind", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a coupon. */

@@ -24,10 +24,10 @@ export class AlreadyExists extends Problem {
   readonly ref = this.fact<string>("ref");
 }
 
-/** Rate times quantity exceeds the largest amount of one operation. */
+/** What the rate gives for the quantities exceeds the largest amount of one operation. */
 export class AmountLimit extends Problem {
   readonly rate = this.fact<string>("rate");
-  readonly quantity = this.fact<number>("quantity");
+  readonly quantity = this.fact<number | null>("quantity");
   readonly limit = this.fact<number>("limit");
   readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
 }

@@ -852,6 +852,118 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tax-summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readTaxSummary"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/books/{month}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readBook"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/deferred-revenue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readDeferredRevenue"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/months/{month}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readMonth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/months/{month}/rows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listMonthRows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/months/{month}.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["saveMonth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/months/{month}.pdf": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["printMonth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/customers": {
         parameters: {
             query?: never;
@@ -1124,22 +1236,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/tax-summary": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readTaxSummary"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/sellers": {
         parameters: {
             query?: never;
@@ -1229,102 +1325,6 @@ export interface paths {
         };
         get: operations["readSeller"];
         put: operations["recordSeller"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/books/{month}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readBook"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/months/{month}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readMonth"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/months/{month}/rows": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listMonthRows"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/months/{month}.csv": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["saveMonth"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/months/{month}.pdf": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["printMonth"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/deferred-revenue": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readDeferredRevenue"];
-        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -2888,7 +2888,7 @@ export interface components {
         };
         /** @enum {string} */
         CapPeriodEnum: "day" | "week" | "month";
-        /** @description How much of a hold is spent. */
+        /** @description How much of a hold is spent: an amount, or quantities of something that has a rate. */
         Capture: {
             /** @description What is counted. Default: `"credits"`. */
             credit_type?: string;
@@ -2905,6 +2905,19 @@ export interface components {
              * @description How many; 0 if it cost nothing; all that is held by default.
              */
             amount?: number;
+            /** @description The rate that prices the quantities; by default the rate of the hold. Another rate has its newest version. */
+            rate?: string;
+            /**
+             * Format: int64
+             * @description Instead of the amount: how much of what the rate prices was used.
+             */
+            quantity?: number;
+            /** @description How much of each component of the rate was used; what is not named was not used. 0 costs nothing. */
+            quantities?: {
+                [key: string]: string | number;
+            };
+            /** @description Price by the newest version of the rate instead of the version that priced the hold. Default: `false`. */
+            newest_version?: boolean;
             /** @description Release the rest; otherwise it stays held, for more captures. Default: `true`. */
             final?: boolean;
             /** @description For an amount above what is held: refuse it, or take the difference from the balance if it is available. Default: `"refuse"`. */
@@ -2931,6 +2944,19 @@ export interface components {
              * @description How many; 0 if it cost nothing; all that is held by default.
              */
             amount?: number;
+            /** @description The rate that prices the quantities; by default the rate of the hold. Another rate has its newest version. */
+            rate?: string;
+            /**
+             * Format: int64
+             * @description Instead of the amount: how much of what the rate prices was used.
+             */
+            quantity?: number;
+            /** @description How much of each component of the rate was used; what is not named was not used. 0 costs nothing. */
+            quantities?: {
+                [key: string]: string | number;
+            };
+            /** @description Price by the newest version of the rate instead of the version that priced the hold. Default: `false`. */
+            newest_version?: boolean;
             /** @description Release the rest; otherwise it stays held, for more captures. Default: `true`. */
             final?: boolean;
             /** @description For an amount above what is held: refuse it, or take the difference from the balance if it is available. Default: `"refuse"`. */
@@ -2988,6 +3014,19 @@ export interface components {
              * @description The time of the holder from then on: after the present one, by at most 10 years, and before 2150.
              */
             now: string;
+        };
+        /** @description The price of a component of a rate. */
+        ComponentPrice: {
+            /**
+             * Format: int64
+             * @description The price of `per` units, in credits; 0 if they are free.
+             */
+            price: number;
+            /**
+             * Format: int64
+             * @description Units per price.
+             */
+            per: number;
         };
         /** @description The measured quantity in another unit: divided or multiplied, then rounded once for the period. */
         Conversion: {
@@ -3620,9 +3659,13 @@ export interface components {
             version: number;
             /**
              * Format: int64
-             * @description The quantity that it priced.
+             * @description The quantity that it priced, if the request gave one.
              */
-            quantity: number;
+            quantity?: number;
+            /** @description Otherwise the quantity of each component of the rate, as a decimal string; 0 for one that was not used. */
+            quantities?: {
+                [key: string]: string;
+            };
         };
         /** @description An event no longer counts, and no other takes its place. */
         EventCancellation: {
@@ -4270,7 +4313,7 @@ export interface components {
         /**
          * @description Credits to set aside: an amount, or a quantity of something that has a rate.
          *
-         *     Give amount, or rate and quantity.
+         *     Give amount, or rate and quantity, or rate and quantities.
          */
         Hold: {
             /** @description What is counted. Default: `"credits"`. */
@@ -4295,6 +4338,10 @@ export interface components {
              * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
+            /** @description How much of each component of the rate was used; what is not named was not used. 0 costs nothing. */
+            quantities?: {
+                [key: string]: string | number;
+            };
             /**
              * Format: date-time
              * @description When the hold expires: within 31 days; by default in an hour.
@@ -4340,7 +4387,7 @@ export interface components {
         /**
          * @description A hold in a batch.
          *
-         *     Give amount, or rate and quantity.
+         *     Give amount, or rate and quantity, or rate and quantities.
          */
         HoldOperation: {
             /** @description The holder of the credits. */
@@ -4369,6 +4416,10 @@ export interface components {
              * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
+            /** @description How much of each component of the rate was used; what is not named was not used. 0 costs nothing. */
+            quantities?: {
+                [key: string]: string | number;
+            };
             /**
              * Format: date-time
              * @description When the hold expires: within 31 days; by default in an hour.
@@ -6791,19 +6842,27 @@ export interface components {
              */
             previous: string | null;
         };
-        /** @description A quantity to be priced. */
+        /**
+         * @description Quantities to be priced.
+         *
+         *     Give quantity, or quantities.
+         */
         Quote: {
             /** @description The rate, by its name. */
             rate: string;
             /**
              * Format: int64
-             * @description The quantity to price.
+             * @description The quantity to price, of a rate without components.
              */
-            quantity: number;
+            quantity?: number;
+            /** @description How much of each component of the rate was used; what is not named was not used. 0 costs nothing. */
+            quantities?: {
+                [key: string]: string | number;
+            };
             /** @description What is counted. Default: `"credits"`. */
             credit_type?: string;
         };
-        /** @description The current price of a quantity. */
+        /** @description The current price of quantities. */
         QuoteBody: {
             /**
              * Format: int64
@@ -6813,7 +6872,11 @@ export interface components {
             /** @description The rating that an entry would keep. */
             rating: components["schemas"]["EntryRating"];
         };
-        /** @description The next version of a rate. */
+        /**
+         * @description The next version of a rate: one price, or a price for each of its components.
+         *
+         *     Give price and per, or components.
+         */
         Rate: {
             /** @description Its name. */
             ref: string;
@@ -6821,12 +6884,16 @@ export interface components {
              * Format: int64
              * @description The price of `per` units, in credits; 0 if they are free.
              */
-            price: number;
+            price?: number;
             /**
              * Format: int64
              * @description Units per price; the ledger rounds up to whole credits.
              */
-            per: number;
+            per?: number;
+            /** @description Instead of one price: a price for each component, such as `input` and `output`. The ledger adds up the exact costs of all components, and rounds the sum up once to whole credits. */
+            components?: {
+                [key: string]: components["schemas"]["RateComponent"];
+            };
             /** @description What is counted. Default: `"credits"`. */
             credit_type?: string;
             /** @description Why, for people. Default: `""`. */
@@ -6844,12 +6911,16 @@ export interface components {
              * Format: int64
              * @description The price of `per` units, in credits; 0 if they are free.
              */
-            price: number;
+            price?: number;
             /**
              * Format: int64
              * @description Units per price; the ledger rounds up to whole credits.
              */
-            per: number;
+            per?: number;
+            /** @description Instead of one price: the price of each component. The sum of their exact costs is rounded up once. */
+            components?: {
+                [key: string]: components["schemas"]["ComponentPrice"];
+            };
             /**
              * Format: date-time
              * @description The instant from which this version applies.
@@ -6873,6 +6944,19 @@ export interface components {
              * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description The price of one component of a rate. */
+        RateComponent: {
+            /**
+             * Format: int64
+             * @description The price of `per` units, in credits; 0 if they are free.
+             */
+            price: number;
+            /**
+             * Format: int64
+             * @description Units per price.
+             */
+            per: number;
         };
         /** @description A usage event to rate. */
         RatedEvent: {
@@ -7652,7 +7736,7 @@ export interface components {
         /**
          * @description Credits to take out: an amount, or a quantity of something that has a rate.
          *
-         *     Give amount, or rate and quantity.
+         *     Give amount, or rate and quantity, or rate and quantities.
          */
         Spend: {
             /** @description What is counted. Default: `"credits"`. */
@@ -7677,13 +7761,17 @@ export interface components {
              * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
+            /** @description How much of each component of the rate was used; what is not named was not used. 0 costs nothing. */
+            quantities?: {
+                [key: string]: string | number;
+            };
             /** @description Spend what is available if that is less; the entry's `requested` says how many credits the request asked for. Default: `false`. */
             partial?: boolean;
         };
         /**
          * @description A spend in a batch.
          *
-         *     Give amount, or rate and quantity.
+         *     Give amount, or rate and quantity, or rate and quantities.
          */
         SpendOperation: {
             /** @description The holder of the credits. */
@@ -7712,6 +7800,10 @@ export interface components {
              * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
+            /** @description How much of each component of the rate was used; what is not named was not used. 0 costs nothing. */
+            quantities?: {
+                [key: string]: string | number;
+            };
             /** @description Spend what is available if that is less; the entry's `requested` says how many credits the request asked for. Default: `false`. */
             partial?: boolean;
             /**
@@ -8607,6 +8699,20 @@ export interface components {
         month: string;
         /** @description The language of words and numbers; by default the customer's, otherwise en. */
         language: "en" | "de";
+        /** @description The month, by the days of issue, such as 2026-02. */
+        month2: string;
+        /** @description Only documents of this seller. */
+        seller: string;
+        /** @description A month (UTC). */
+        month3: string;
+        /** @description Now by default. */
+        at2: string;
+        /** @description The section of the figure. */
+        section: string;
+        /** @description The key of the figure. */
+        figure: string;
+        /** @description The key of the column. */
+        column: string;
         /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
         name2: string;
         /** @description Only customers whose invoices this holder's credits pay first. */
@@ -8641,10 +8747,6 @@ export interface components {
         move_id: number;
         /** @description Only with this outcome. */
         outcome: "moved" | "ended" | "already-there" | "another-plan";
-        /** @description The month, by the days of issue, such as 2026-02. */
-        month2: string;
-        /** @description Only documents of this seller. */
-        seller: string;
         /** @description All versions of this tax. */
         code3: string;
         /** @description Due in this country. */
@@ -8655,16 +8757,6 @@ export interface components {
         outcome2: "valid" | "invalid" | "unavailable";
         /** @description The id of the VAT lookup. */
         lookup_id: number;
-        /** @description A month (UTC). */
-        month3: string;
-        /** @description The section of the figure. */
-        section: string;
-        /** @description The key of the figure. */
-        figure: string;
-        /** @description The key of the column. */
-        column: string;
-        /** @description Now by default. */
-        at2: string;
         /** @description Of this kind. */
         kind2: "amount" | "percentage";
         /** @description With an amount in this currency. */
@@ -10862,6 +10954,173 @@ export interface operations {
             };
         };
     };
+    readTaxSummary: {
+        parameters: {
+            query: {
+                /** @description The month, by the days of issue, such as 2026-02. */
+                month: components["parameters"]["month2"];
+                /** @description Only documents of this seller. */
+                seller?: components["parameters"]["seller"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaxSummary"];
+                };
+            };
+        };
+    };
+    readBook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A month (UTC). */
+                month: components["parameters"]["month3"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Book"];
+                };
+            };
+        };
+    };
+    readDeferredRevenue: {
+        parameters: {
+            query?: {
+                /** @description Now by default. */
+                at?: components["parameters"]["at2"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeferredRevenue"];
+                };
+            };
+        };
+    };
+    readMonth: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A month (UTC). */
+                month: components["parameters"]["month3"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FinanceMonth"];
+                };
+            };
+        };
+    };
+    listMonthRows: {
+        parameters: {
+            query: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description The section of the figure. */
+                section: components["parameters"]["section"];
+                /** @description The key of the figure. */
+                figure: components["parameters"]["figure"];
+                /** @description The key of the column. */
+                column: components["parameters"]["column"];
+            };
+            header?: never;
+            path: {
+                /** @description A month (UTC). */
+                month: components["parameters"]["month3"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MonthRows"];
+                };
+            };
+        };
+    };
+    saveMonth: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A month (UTC). */
+                month: components["parameters"]["month3"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+        };
+    };
+    printMonth: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A month (UTC). */
+                month: components["parameters"]["month3"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/pdf": string;
+                };
+            };
+        };
+    };
     listCustomers: {
         parameters: {
             query?: {
@@ -11530,30 +11789,6 @@ export interface operations {
             };
         };
     };
-    readTaxSummary: {
-        parameters: {
-            query: {
-                /** @description The month, by the days of issue, such as 2026-02. */
-                month: components["parameters"]["month2"];
-                /** @description Only documents of this seller. */
-                seller?: components["parameters"]["seller"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TaxSummary"];
-                };
-            };
-        };
-    };
     listSellers: {
         parameters: {
             query?: {
@@ -11762,149 +11997,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Seller"];
-                };
-            };
-        };
-    };
-    readBook: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A month (UTC). */
-                month: components["parameters"]["month3"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Book"];
-                };
-            };
-        };
-    };
-    readMonth: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A month (UTC). */
-                month: components["parameters"]["month3"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FinanceMonth"];
-                };
-            };
-        };
-    };
-    listMonthRows: {
-        parameters: {
-            query: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description The section of the figure. */
-                section: components["parameters"]["section"];
-                /** @description The key of the figure. */
-                figure: components["parameters"]["figure"];
-                /** @description The key of the column. */
-                column: components["parameters"]["column"];
-            };
-            header?: never;
-            path: {
-                /** @description A month (UTC). */
-                month: components["parameters"]["month3"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["MonthRows"];
-                };
-            };
-        };
-    };
-    saveMonth: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A month (UTC). */
-                month: components["parameters"]["month3"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/csv": string;
-                };
-            };
-        };
-    };
-    printMonth: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A month (UTC). */
-                month: components["parameters"]["month3"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/pdf": string;
-                };
-            };
-        };
-    };
-    readDeferredRevenue: {
-        parameters: {
-            query?: {
-                /** @description Now by default. */
-                at?: components["parameters"]["at2"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DeferredRevenue"];
                 };
             };
         };

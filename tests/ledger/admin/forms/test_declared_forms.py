@@ -15,7 +15,7 @@ from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
 from ledger.admin.kit.forms.idempotent import RequestForm, declared_at, sentence
 from ledger.admin.signals import alerts
 from ledger.records import Shape, shape_of
-from ledger.values import Boolean, Choice, Integer, ListOf, MapOf, Number, Text, Time
+from ledger.values import Boolean, ByComponent, Choice, Integer, ListOf, MapOf, Number, Text, Time
 
 pytestmark = pytest.mark.django_db
 
@@ -82,6 +82,9 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     elif isinstance(value, PhaseList):
         monkeypatch.setattr(declared_at(value.child.shape, "/intervals").value, "most", 3)
         typed, given, limit = "4: trial\nthen: list prices", [{"intervals": 4, "trial": True}, {"list_prices": True}], 3
+    elif isinstance(value, ByComponent):
+        monkeypatch.setattr(declared_at(value.child.shape, "/per").value, "most", 3)
+        typed, given, limit = "input 1 per 4", {"input": {"price": 1, "per": 4}}, 3
     elif isinstance(value, ListOf | MapOf | Names):
         monkeypatch.setattr(value.child, "most", 3)
         typed, given = TYPED_IN[type(value)]
@@ -113,13 +116,13 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     if isinstance(value, Choice):
         assert [choice for choice, _ in field.choices if choice] == ["other"]
         assert "Select a valid choice" in sent.errors[name][0]
-    elif isinstance(field, CreditNumberField):
+    elif isinstance(field, CreditNumberField) and not isinstance(value, ByComponent):
         with pytest.raises(ValidationError, match="must be at most 3"):
             field.validate(4)
         assert "must be at most 3" in sent.errors[name][0]
     else:
         shown = field.widget.attrs.get("maxlength", field.widget.attrs.get("max"))
-        assert str(shown) == str(limit) or type(value) in (*TYPED_IN, PhaseList) or isinstance(field, CurrencyField)
+        assert str(shown) == str(limit) or type(value) in (*TYPED_IN, PhaseList, ByComponent) or isinstance(field, CurrencyField)
         assert sent.errors[name] == [sentence(error.detail)]
 
 

@@ -1,5 +1,7 @@
 """Operators look at rates and batches, and publish a new price with a reason."""
 
+import html
+import json
 import re
 from zoneinfo import ZoneInfo
 
@@ -11,7 +13,7 @@ from django.utils import timezone
 
 from ledger import journal, services
 from ledger.admin.links import entry_url
-from ledger.models import Batch, Rate
+from ledger.models import Batch, CreditType, Rate
 from ledger.rules import GrantRequest, SpendRequest
 from tests.ledger.admin.admin_site import hidden_key, older_url, operator, shown_time, text_of
 
@@ -66,6 +68,45 @@ def test_the_form_for_a_new_price_shows_the_old_one_and_saves_the_next_version(c
     listed = text_of(client.get(RATES).content.decode())
     assert re.search(r"v2 0 credits per 1,000 units .* current .* v1 3 credits per 1,000 units .* superseded", listed)
     assert "superseded" in client.get(rate_url(1)).content.decode()
+
+
+def test_the_form_publishes_components_line_by_line_in_the_unit_of_the_type(client):
+    CreditType.objects.create(code="usd", name="Dollars", unit="USD", scale=2)
+    lines = "input 0.01 per 1000\r\n\r\noutput: 3 per 1000\r\n"
+    values = {"code": "gpt", "credit_type": "usd", "price": "", "per": "", "components": lines, "reason": "price list 2026"}
+    opened = client.get(PUBLISH).content.decode()
+    units = json.dumps({"usd": ["USD", 2]})
+    response = client.post(PUBLISH, values | {"idempotency_key": hidden_key(opened), "shown_in": units})
+    assert response["Location"] == rate_url(1, "gpt", "usd")
+    [made] = Rate.objects.all()
+    assert made.components == {"input": {"price": 1, "per": 1000}, "output": {"price": 300, "per": 1000}}
+    assert (made.price, made.per) == (None, None)
+    page = text_of(client.get(response["Location"]).content.decode())
+    assert "Version 1 of gpt is done: input 0.01 USD per 1,000, output 3.00 USD per 1,000." in page
+    assert "input 0.01 USD per 1,000" in text_of(client.get(RATES).content.decode())
+    next_price = client.get(rate_url(1, "gpt", "usd", page="new-price")).content.decode()
+    assert "input 0.01 per 1000\noutput 3.00 per 1000" in next_price
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("input 1", "Type each line as: input 1 per 1000. “input 1” is not such a line."),
+        ("input 1 per 1000\ninput 2 per 1000", "input has two lines."),
+        ("input 1.5 per 1000", "input must be a whole number of credits."),
+        ("input -1 per 1000", "input must be at least 0 credits."),
+        ("INPUT 1 per 1000", "A name must be 1 to 40 characters of a-z 0-9 . _ -, beginning with a letter or digit."),
+        ("input 1 per 0", "This must be at least 1."),
+        ("", "Give price and per, or components."),
+    ],
+)
+def test_wrong_components_are_reported_and_not_published(client, lines, message):
+    response = submit_form(client, PUBLISH, **PRICE | {"price": "", "per": "", "components": lines})
+    assert response.status_code == 422
+    assert message in html.unescape(response.content.decode())
+    both = submit_form(client, PUBLISH, **PRICE | {"components": "input 1 per 1000"})
+    assert (both.status_code, Rate.objects.exists()) == (422, False)
+    assert "Give either this or price, not both." in both.content.decode()
 
 
 def test_a_double_click_publishes_once(client):

@@ -169,3 +169,71 @@ def test_a_field_has_its_name_in_json_only(admin: ApiClient) -> None:
         problem = problem_of_refusal(admin.post("/v1/rates", body), 400, *faults)
         assert all("code" not in error["detail"] for error in problem["errors"])
     assert admin.get("/v1/rates").json()["results"] == []
+
+
+COMPONENTS = {"input": {"price": 1, "per": 1000}, "cached": {"price": 1, "per": 2000}, "output": {"price": 3, "per": 1000}}
+
+
+def test_an_ai_answer_is_two_calls_with_the_prices_of_the_server(admin: ApiClient, holder: str) -> None:
+    published = admin.post("/v1/rates", {"ref": "gpt", "components": COMPONENTS}, key="r")
+    rate = json.loads(published.content)
+    assert (published.status_code, rate["components"], "price" in rate, "per" in rate) == (201, COMPONENTS, False, False)
+    assert json.loads(admin.get("/v1/rates").content)["results"] == [rate]
+    asked = {"rate": "gpt", "quantities": {"input": 1500, "output": "1000"}}
+    kept = {"cached": "0", "input": "1500", "output": "1000"}
+    quoted = admin.post("/v1/quotes", asked, key=None)
+    assert json.loads(quoted.content) == {"amount": 5, "rating": {"rate": "gpt", "version": 1, "quantities": kept}}
+    held = json.loads(admin.post(f"/v1/holders/{holder}/holds", asked, key="h").content)
+    assert (held["amount"], held["rating"]["quantities"]) == (-5, kept)
+    services.publish_rate(code="gpt", price=1000, per=1)
+    used = {"quantities": {"input": 900, "cached": "600.0", "output": 400}}
+    path = f"/v1/holders/{holder}/holds/{held['sequence']}/captures"
+    tried = admin.post(f"{path}?dry_run=true", used, key=None)
+    captured = admin.post(path, used, key="c")
+    entry = json.loads(captured.content)
+    # 0.9 + 0.3 + 1.2
+    assert (captured.status_code, sum(part["amount"] for part in entry["drawn"]), entry["balance"]) == (201, 3, 97)
+    rating = {"rate": "gpt", "version": 1, "quantities": {"cached": "600", "input": "900", "output": "400"}}
+    assert entry["rating"] == json.loads(tried.content)["rating"] == rating
+    again = admin.post(path, {"quantities": {"output": "400.000", "cached": 600, "input": 900}}, key="c")
+    assert (again.content, again["Idempotency-Replayed"]) == (captured.content, "true")
+    assert json.loads(admin.get(f"/v1/holders/{holder}/entries/{entry['sequence']}").content)["rating"] == rating
+
+
+def test_a_batch_spends_by_components_and_names_the_wrong_one(admin: ApiClient, holder: str) -> None:
+    admin.post("/v1/rates", {"ref": "gpt", "components": COMPONENTS}, key="r")
+    spend = {"operation": "spend", "holder": holder, "rate": "gpt"}
+    operations = [spend | {"quantities": quantities} for quantities in ({"output": 400}, {"inptu": 1})]
+    batch = json.loads(admin.post("/v1/batches", {"mode": "each", "operations": operations}, key="b").content)
+    first, second = batch["results"]
+    assert (first["status"], first["body"]["rating"]["quantities"]["output"]) == (201, "400")
+    [error] = second["problem"]["errors"]
+    assert (second["status"], error["pointer"].rpartition("/quantities")[2], error["code"]) == (
+        400, "/inptu", "unknown-component",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ({"quantities": {"inptu": 5}}, ("/quantities/inptu", "unknown-component")),
+        ({"quantity": 5}, ("/quantity", "unknown-component")),
+        ({"quantities": {"input": -1}}, ("/quantities/input", "too-small")),
+        ({"quantities": {"input": 1.5}}, ("/quantities/input", "not-a-decimal")),
+        ({"quantities": {"input": "NaN"}}, ("/quantities/input", "not-a-decimal")),
+        ({"quantities": {"input": "0.0000000000001"}}, ("/quantities/input", "not-a-decimal")),
+        ({"quantities": {"input": None}}, ("/quantities/input", "null")),
+        ({"quantities": {"In put": 1}}, ("/quantities/In put", "pattern")),
+        ({"quantities": {}}, ("/quantities", "too-few")),
+        ({"quantities": {"input": 1}, "quantity": 1}, ("/quantities", "not-both")),
+        ({"quantities": {"input": 1}, "amount": 1}, ("/rate", "not-both")),
+        ({}, ("/quantity", "required")),
+    ],
+)
+def test_quantities_are_refused_by_component_and_rule(
+    admin: ApiClient, holder: str, body: dict[str, Any], fault: tuple[str, str]
+) -> None:
+    admin.post("/v1/rates", {"ref": "gpt", "components": COMPONENTS}, key="r")
+    with nothing_written(holder):
+        for path in ("spends", "holds"):
+            problem_of_refusal(admin.post(f"/v1/holders/{holder}/{path}", {"rate": "gpt", **body}), 400, fault)

@@ -381,6 +381,10 @@ class CaptureOperation(TypedDict):
     reference: NotRequired[str]
     metadata: NotRequired[Mapping[str, Any]]
     amount: NotRequired[int]
+    rate: NotRequired[str]
+    quantity: NotRequired[int]
+    quantities: NotRequired[Mapping[str, Decimal | str | int]]
+    newest_version: NotRequired[bool]
     final: NotRequired[bool]
     over_capture: NotRequired[OverCaptureEnum]
     operation: Literal["capture"]
@@ -397,6 +401,13 @@ class Charge(TypedDict):
     description: str
     tax_rate: str
     recorded_at: str
+
+
+class ComponentPrice(TypedDict):
+    """The price of a component of a rate."""
+
+    price: int
+    per: int
 
 
 class Conversion(TypedDict):
@@ -751,7 +762,8 @@ class EntryRating(TypedDict):
 
     rate: str
     version: int
-    quantity: int
+    quantity: NotRequired[int]
+    quantities: NotRequired[dict[str, str]]
 
 
 class EventCancellation(TypedDict):
@@ -1029,7 +1041,7 @@ class HoldBody(TypedDict):
 class HoldOperation(TypedDict):
     """A hold in a batch.
 
-    Give amount, or rate and quantity.
+    Give amount, or rate and quantity, or rate and quantities.
     """
 
     holder: str
@@ -1041,6 +1053,7 @@ class HoldOperation(TypedDict):
     amount: NotRequired[int]
     rate: NotRequired[str]
     quantity: NotRequired[int]
+    quantities: NotRequired[Mapping[str, Decimal | str | int]]
     expires_at: NotRequired[datetime | str | None]
     operation: Literal["hold"]
 
@@ -1903,7 +1916,7 @@ class PurchaseGrant(TypedDict):
 
 
 class QuoteBody(TypedDict):
-    """The current price of a quantity."""
+    """The current price of quantities."""
 
     amount: int
     rating: EntryRating
@@ -1915,11 +1928,19 @@ class RateBody(TypedDict):
     ref: str
     credit_type: str
     version: int
-    price: int
-    per: int
+    price: NotRequired[int]
+    per: NotRequired[int]
+    components: NotRequired[dict[str, ComponentPrice]]
     published_at: str
     published_by: str
     reason: str
+
+
+class RateComponent(TypedDict):
+    """The price of one component of a rate."""
+
+    price: int
+    per: int
 
 
 class RatedEvent(TypedDict):
@@ -2229,7 +2250,7 @@ class SettledReturn(TypedDict):
 class SpendOperation(TypedDict):
     """A spend in a batch.
 
-    Give amount, or rate and quantity.
+    Give amount, or rate and quantity, or rate and quantities.
     """
 
     holder: str
@@ -2241,6 +2262,7 @@ class SpendOperation(TypedDict):
     amount: NotRequired[int]
     rate: NotRequired[str]
     quantity: NotRequired[int]
+    quantities: NotRequired[Mapping[str, Decimal | str | int]]
     partial: NotRequired[bool]
     operation: Literal["spend"]
 

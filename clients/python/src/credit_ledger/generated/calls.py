@@ -97,6 +97,7 @@ from credit_ledger.generated.bodies import (
     Purchase,
     QuoteBody,
     RateBody,
+    RateComponent,
     RatedEvent,
     Rating,
     ReceivedEvent,
@@ -209,6 +210,7 @@ def spend(
     amount: int | None = None,
     rate: str | None = None,
     quantity: int | None = None,
+    quantities: Mapping[str, Decimal | str | int] | None = None,
     partial: bool | None = None,
     dry_run: bool = False,
     if_match: int | None = None,
@@ -217,8 +219,8 @@ def spend(
     """Spend credits.
 
     Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then on
-    overage, then from the overdraft, if the account has them. Give an amount, or a rate and a quantity. With `partial`, it
-    takes what can be used if that is less; `requested` then says how many credits it asked for.
+    overage, then from the overdraft, if the account has them. Give an amount, or a rate with a quantity or with quantities by
+    component. With `partial`, it takes what can be used if that is less; `requested` then says how many credits it asked for.
 
     Scope: `ledger:spend`.
     """
@@ -234,6 +236,7 @@ def spend(
             "amount": absent_if_none(amount),
             "rate": absent_if_none(rate),
             "quantity": absent_if_none(quantity),
+            "quantities": absent_if_none(quantities),
             "partial": absent_if_none(partial),
         },
         is_write=not dry_run,
@@ -1176,6 +1179,7 @@ def place_hold(
     amount: int | None = None,
     rate: str | None = None,
     quantity: int | None = None,
+    quantities: Mapping[str, Decimal | str | int] | None = None,
     expires_at: datetime | str | Absent | None = ABSENT,
     dry_run: bool = False,
     if_match: int | None = None,
@@ -1184,8 +1188,8 @@ def place_hold(
     """Hold credits.
 
     Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it holds
-    nothing any more; no job has to run. A hold never uses an overdraft. Instead of an amount, a rate and a quantity may be
-    given.
+    nothing any more; no job has to run. A hold never uses an overdraft. Instead of an amount, a rate with a quantity or with
+    quantities by component may be given.
 
     Scope: `ledger:hold`.
     """
@@ -1201,6 +1205,7 @@ def place_hold(
             "amount": absent_if_none(amount),
             "rate": absent_if_none(rate),
             "quantity": absent_if_none(quantity),
+            "quantities": absent_if_none(quantities),
             "expires_at": expires_at,
         },
         is_write=not dry_run,
@@ -1218,6 +1223,10 @@ def capture(
     reference: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     amount: int | None = None,
+    rate: str | None = None,
+    quantity: int | None = None,
+    quantities: Mapping[str, Decimal | str | int] | None = None,
+    newest_version: bool | None = None,
     final: bool | None = None,
     over_capture: OverCaptureEnum | None = None,
     dry_run: bool = False,
@@ -1227,7 +1236,8 @@ def capture(
     """Capture a hold.
 
     Spends the held credits, or a part of them. The rest returns to its lots, or stays held for more captures with `final`:
-    false. A capture can also use a lot that expired during the hold. You refund a capture like a spend.
+    false. A capture can also use a lot that expired during the hold. You refund a capture like a spend. Instead of an amount,
+    the quantities that were used may be given: they are priced by the version of the rate that priced the hold.
 
     Scope: `ledger:hold`.
     """
@@ -1241,6 +1251,10 @@ def capture(
             "reference": absent_if_none(reference),
             "metadata": absent_if_none(metadata),
             "amount": absent_if_none(amount),
+            "rate": absent_if_none(rate),
+            "quantity": absent_if_none(quantity),
+            "quantities": absent_if_none(quantities),
+            "newest_version": absent_if_none(newest_version),
             "final": absent_if_none(final),
             "over_capture": absent_if_none(over_capture),
         },
@@ -1433,8 +1447,9 @@ def rates(*, limit: int | None = None, cursor: str | None = None, credit_type: s
 def publish_rate(
     *,
     ref: str,
-    price: int,
-    per: int,
+    price: int | None = None,
+    per: int | None = None,
+    components: Mapping[str, RateComponent] | None = None,
     credit_type: str | None = None,
     reason: str | None = None,
     dry_run: bool = False,
@@ -1442,8 +1457,8 @@ def publish_rate(
 ) -> Call[RateBody]:
     """Publish a rate.
 
-    Creates the next version of a rate, effective immediately. Entries keep the version that priced them. A key of one holder
-    cannot publish rates. All rates share one space of Idempotency-Keys.
+    Creates the next version of a rate, effective immediately: one price, or a price for each of its components. Entries keep
+    the version that priced them. A key of one holder cannot publish rates. All rates share one space of Idempotency-Keys.
 
     Scope: `ledger:admin`.
     """
@@ -1453,8 +1468,9 @@ def publish_rate(
         query={"dry_run": True if dry_run else ABSENT},
         body={
             "ref": ref,
-            "price": price,
-            "per": per,
+            "price": absent_if_none(price),
+            "per": absent_if_none(per),
+            "components": absent_if_none(components),
             "credit_type": absent_if_none(credit_type),
             "reason": absent_if_none(reason),
         },
@@ -1479,17 +1495,29 @@ def rate_versions(
     )
 
 
-def quote(*, rate: str, quantity: int, credit_type: str | None = None) -> Call[QuoteBody]:
-    """Quote a quantity.
+def quote(
+    *,
+    rate: str,
+    quantity: int | None = None,
+    quantities: Mapping[str, Decimal | str | int] | None = None,
+    credit_type: str | None = None,
+) -> Call[QuoteBody]:
+    """Quote quantities.
 
-    The price of a quantity at the current rate. The call stores nothing, so it needs no Idempotency-Key.
+    The price of quantities at the current rate: of one `quantity`, or of `quantities` by component, whose exact costs are
+    added up and rounded up once. The call stores nothing, so it needs no Idempotency-Key.
 
     Scope: `ledger:read`.
     """
     return Call(
         "POST",
         path("/v1/quotes"),
-        body={"rate": rate, "quantity": quantity, "credit_type": absent_if_none(credit_type)},
+        body={
+            "rate": rate,
+            "quantity": absent_if_none(quantity),
+            "quantities": absent_if_none(quantities),
+            "credit_type": absent_if_none(credit_type),
+        },
     )
 
 
@@ -2057,6 +2085,119 @@ def statement_pdf(
         "GET",
         path("/v1/holders/{}/statements/{}.pdf", holder, month),
         query={"credit_type": absent_if_none(credit_type), "language": absent_if_none(language)},
+        is_json=False,
+    )
+
+
+def tax_summary(*, month: str, seller: str | None = None) -> Call[TaxSummary]:
+    """Read the taxes of a month.
+
+    Net and tax by seller, currency, country, tax and rate, of the invoices issued in the month less its credit notes. A
+    document that is voided lowers the month in which it is voided, so a month that is over does not change.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/tax-summary"),
+        query={"month": month, "seller": absent_if_none(seller)},
+    )
+
+
+def book(month: str) -> Call[Book]:
+    """Read the books of a month.
+
+    Deferred revenue from opening to closing, by credit type and currency: what was sold, recognised, expired and revoked.
+    Once the month is closed, the response is the same every time; what appears later is in an open month, under `late`.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/books/{}", month),
+    )
+
+
+def deferred_revenue(*, at: datetime | str | None = None) -> Call[DeferredRevenue]:
+    """Read deferred revenue.
+
+    What unused credits were sold for, by credit type, currency and month of expiry, at any instant that has passed. It reads
+    the last entry of each account before the instant.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/deferred-revenue"),
+        query={"at": absent_if_none(at)},
+    )
+
+
+def month(month: str) -> Call[FinanceMonth]:
+    """Read a month for finance.
+
+    Sales, taxes by country and rate, unpaid invoices with their age, credits, deferred revenue and revenue, recurring revenue
+    with its movement and cohorts; by currency or credit type. Once the month is final, the response is the same every time;
+    what is recorded later counts in an open month.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}", month),
+    )
+
+
+def month_rows(
+    month: str, *, section: str, figure: str, column: str, limit: int | None = None, cursor: str | None = None
+) -> Call[MonthRows]:
+    """List the rows of a figure.
+
+    The documents, customers, holders, days or months that a figure of a month is the sum of. The figure is named by
+    `section`, `figure` and `column`, as `GET /v1/months/{month}` has them. `total` is the figure. 404 for a rate in percent,
+    which is no sum. A figure of 0 may have no rows.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}/rows", month),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "section": section,
+            "figure": figure,
+            "column": column,
+        },
+    )
+
+
+def save_month(month: str) -> Call[bytes]:
+    """Save a month for finance.
+
+    The figures of `GET /v1/months/{month}` as CSV (RFC 4180, UTF-8), a row for each; text that looks like a formula has an
+    apostrophe before it. Once the month is final, the bytes are the same every time.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}.csv", month),
+        is_json=False,
+    )
+
+
+def month_pdf(month: str) -> Call[bytes]:
+    """Print a month for finance.
+
+    The figures of `GET /v1/months/{month}` as PDF. Once the month is final, its bytes change only with the letterhead of the
+    seller and the names of credit types; until then, each page says PRELIMINARY.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}.pdf", month),
         is_json=False,
     )
 
@@ -2641,21 +2782,6 @@ def rate_usage(
     )
 
 
-def tax_summary(*, month: str, seller: str | None = None) -> Call[TaxSummary]:
-    """Read the taxes of a month.
-
-    Net and tax by seller, currency, country, tax and rate, of the invoices issued in the month less its credit notes. A
-    document that is voided lowers the month in which it is voided, so a month that is over does not change.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/tax-summary"),
-        query={"month": month, "seller": absent_if_none(seller)},
-    )
-
-
 def sellers(*, limit: int | None = None, cursor: str | None = None) -> ListCall[Seller]:
     """List sellers.
 
@@ -2889,104 +3015,6 @@ def record_seller(
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
-    )
-
-
-def book(month: str) -> Call[Book]:
-    """Read the books of a month.
-
-    Deferred revenue from opening to closing, by credit type and currency: what was sold, recognised, expired and revoked.
-    Once the month is closed, the response is the same every time; what appears later is in an open month, under `late`.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/books/{}", month),
-    )
-
-
-def month(month: str) -> Call[FinanceMonth]:
-    """Read a month for finance.
-
-    Sales, taxes by country and rate, unpaid invoices with their age, credits, deferred revenue and revenue, recurring revenue
-    with its movement and cohorts; by currency or credit type. Once the month is final, the response is the same every time;
-    what is recorded later counts in an open month.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/months/{}", month),
-    )
-
-
-def month_rows(
-    month: str, *, section: str, figure: str, column: str, limit: int | None = None, cursor: str | None = None
-) -> Call[MonthRows]:
-    """List the rows of a figure.
-
-    The documents, customers, holders, days or months that a figure of a month is the sum of. The figure is named by
-    `section`, `figure` and `column`, as `GET /v1/months/{month}` has them. `total` is the figure. 404 for a rate in percent,
-    which is no sum. A figure of 0 may have no rows.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/months/{}/rows", month),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "section": section,
-            "figure": figure,
-            "column": column,
-        },
-    )
-
-
-def save_month(month: str) -> Call[bytes]:
-    """Save a month for finance.
-
-    The figures of `GET /v1/months/{month}` as CSV (RFC 4180, UTF-8), a row for each; text that looks like a formula has an
-    apostrophe before it. Once the month is final, the bytes are the same every time.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/months/{}.csv", month),
-        is_json=False,
-    )
-
-
-def month_pdf(month: str) -> Call[bytes]:
-    """Print a month for finance.
-
-    The figures of `GET /v1/months/{month}` as PDF. Once the month is final, its bytes change only with the letterhead of the
-    seller and the names of credit types; until then, each page says PRELIMINARY.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/months/{}.pdf", month),
-        is_json=False,
-    )
-
-
-def deferred_revenue(*, at: datetime | str | None = None) -> Call[DeferredRevenue]:
-    """Read deferred revenue.
-
-    What unused credits were sold for, by credit type, currency and month of expiry, at any instant that has passed. It reads
-    the last entry of each account before the instant.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/deferred-revenue"),
-        query={"at": absent_if_none(at)},
     )
 
 
