@@ -41,7 +41,7 @@ from ledger.rules.texts.credit_units import CreditUnit, currency_unit
 from ledger.rules.texts.entry_texts import REASONS_OF_THE_LEDGER, entry_text
 from ledger.rules.texts.recurring_texts import amount_words, expiry_words, name_words
 from ledger.rules.texts.refusal_texts import when
-from ledger.rules.usage_rates import BurnRate
+from ledger.rules.usage_rates import BurnRate, stocks_of
 from ledger.units import units_of
 from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
 
@@ -185,14 +185,18 @@ def _standing(account: Balance, unit: CreditUnit, now: datetime) -> str:
 def _lasting(account: Balance, pace: BurnRate, unit: CreditUnit) -> str:
     """Return how fast credits are used, and how long they last."""
     over = f"over the last {pace.days:.0f} days" if round(pace.days) > 1 else "in the last day"
-    lasts = pace.lasts_days(account.available)
-    if lasts is None:
+    if pace.used <= 0:
         return f"Nothing used {over}."
+    if not pace.is_known:
+        used = f"{unit.number(pace.used)} used {over}"
+        return f"{used}; no credits are left." if account.available == 0 else f"{used}: too short to say how long credits last."
     a_day = unit.number(round(pace.a_day)) if pace.a_day >= 1 else "less than 1"
-    if account.available == 0:
+    forecast = pace.forecast(stocks_of(account))
+    if account.available == 0 or forecast is None:
         return f"About {a_day} a day {over}; no credits are left."
-    ends = "lasts less than a day" if lasts < 1 else f"lasts {lasts:,} day{'' if lasts == 1 else 's'}"
-    return f"About {a_day} a day {over}; {ends}."
+    ends = "lasts less than a day" if forecast.days < 1 else f"lasts {forecast.days:,} day{'' if forecast.days == 1 else 's'}"
+    unused = f", and {unit.number(forecast.unused)} expire unused" if forecast.unused else ""
+    return f"About {a_day} a day {over}; {ends}{unused}."
 
 
 def _bar(account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:

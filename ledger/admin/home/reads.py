@@ -13,7 +13,7 @@ from ledger.admin.history import never_reading_whole_tables
 from ledger.reads import Balance
 from ledger.rules.instants import to_us
 from ledger.rules.kinds import taken_by
-from ledger.rules.usage_rates import BurnRate, burn_rate
+from ledger.rules.usage_rates import BurnRate, burn_rate, stocks_of
 
 REFUSALS_COUNTED = 5_000
 """The most refusals that are counted by hour, the newest ones."""
@@ -109,7 +109,11 @@ class Running:
 
     @property
     def lasts_days(self) -> int | None:
-        return self.pace.lasts_days(self.balance.available)
+        """For how many days what is available lasts; 0 for used credits of which none are left; None without a forecast."""
+        if self.balance.available == 0:
+            return 0 if self.pace.used > 0 else None
+        forecast = self.pace.forecast(stocks_of(self.balance))
+        return None if forecast is None else forecast.days
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ledger.models import CreditType
 from ledger.rules import GrantRequest, HoldRequest, SpendRequest
 from ledger.rules.instants import to_us
 from ledger.rules.lots import decode
-from ledger.rules.usage_rates import BurnRate, burn_rate
+from ledger.rules.usage_rates import BurnRate, Stock, burn_rate
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
 from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
 
@@ -213,7 +213,7 @@ def test_a_holder_who_never_existed_differs_from_an_empty_one(client):
     services.grant(holder_id="ada.2", amount=7, idempotency_key="g")
     empty = text_of(holder_page(client))
     assert "0 available" in empty
-    assert "a day in the last day; no credits are left." in empty
+    assert "used in the last day; no credits are left." in empty
     for nobody in ("ad", "Ada", "ada.", "a%20b", "a%00b"):
         response = client.get(holder_url(nobody))
         assert response.status_code == 404
@@ -273,17 +273,45 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
             BurnRate(32, 4.0),
         ),
         ([Row("refund", 5)], 4, BurnRate(0, 4.0)),
-        ([Row("spend", -30)], 0.01, BurnRate(30, 1.0)),
+        ([Row("spend", -30)], 0.5, BurnRate(30, 0.5)),
     ],
 )
 def test_what_is_used_is_what_was_spent_for_good(rows, days, expected):
     assert burn_rate(rows, since=NOW - timedelta(days=days), now=NOW) == expected
 
 
-def test_how_long_it_lasts_is_shown_in_whole_days_and_not_at_all_where_nothing_is_used():
-    assert BurnRate(310, 10).lasts_days(248) == 8
-    assert BurnRate(310, 10).lasts_days(30) == 0
-    assert BurnRate(0, 10).lasts_days(248) is None
+@pytest.mark.parametrize(
+    ("rate", "stocks", "expected"),
+    [
+        (BurnRate(310, 10), [(248, None)], (8, 0)),
+        (BurnRate(310, 10), [(30, None)], (0, 0)),
+        (BurnRate(0, 10), [(248, None)], None),
+        # A day of use is no rate.
+        (BurnRate(310, 1.5), [(248, None)], None),
+        # They would last 27 days, and expire in 2.
+        (BurnRate(100, 10), [(270, 2)], (2, 250)),
+        # What expires first is used first, and the rest of it is lost.
+        (BurnRate(100, 10), [(50, 2), (40, None)], (6, 30)),
+        (BurnRate(100, 10), [(10, 2), (40, 4), (5, None)], (4, 10)),
+        (BurnRate(100, 10), [(70, None), (50, 3)], (7, 50)),
+        (BurnRate(100, 10), [], (0, 0)),
+    ],
+)
+def test_a_forecast_counts_credits_only_as_long_as_they_have_not_expired(rate, stocks, expected):
+    assert rate.forecast([Stock(*each) for each in stocks]) == expected
+
+
+def test_the_headline_says_what_expires_unused_and_makes_no_forecast_from_a_day(client):
+    soon = datetime.now(UTC) + timedelta(days=2, hours=1)
+    append_history(20, (20, grant_step(470, expires_at=soon)), (10, spend_step(200, "s1")))
+    assert "About 10 a day over the last 20 days; lasts 2 days, and 250 expire unused." in text_of(holder_page(client))
+
+
+def test_a_day_of_use_is_no_rate(client):
+    append_history(1, (1, grant_step(470)), (0.5, spend_step(200, "s1")))
+    text = text_of(holder_page(client))
+    assert "200 used in the last day: too short to say how long credits last." in text
+    assert "a day" not in text.partition("too short")[0].partition("available")[2].replace("in the last day", "")
 
 
 def test_a_hold_of_another_day_is_released_from_the_page(client):
