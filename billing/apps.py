@@ -67,7 +67,6 @@ class BillingConfig(AppConfig):
         from ledger.audit.chains import register, register_table
         from ledger.operators import additions
         from ledger.services.coming import sources
-        from ledger.signals import types as signals
         from ledger.typesetting.letterheads import register_letterhead
 
         ensure_declared(tables_about_people())
@@ -78,7 +77,10 @@ class BillingConfig(AppConfig):
         register_check(_check_bank_formats, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_letterhead(letterhead)
-        signals.register(*(signals.SignalType(name, text) for name, text in SIGNALS.items()))
+        if apps.is_installed("ledger.signals"):
+            from ledger.signals import types as signals
+
+            signals.register(*(signals.SignalType(name, text) for name, text in SIGNALS.items()))
         register(DOCUMENTS)
         additions.register_holder_sections(_holder_sections)
         additions.register_attention(_attention)

@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "ledger",
     "ledger.exchange",
     "ledger.portal",
+    "ledger.signals",
     "ledger.statements",
     "billing",
     "billing.books",

@@ -15,12 +15,9 @@ if not installed.missing():
     from ledger.admin.holders.accounts import AccountAdmin
     from ledger.admin.home.approvals import ApprovalAdmin
     from ledger.admin.home.staff_events import StaffEventAdmin
-    from ledger.admin.signals.alerts import AlertAdmin
-    from ledger.admin.signals.webhooks import WebhookAdmin
 
     __all__ = [
         "AccountAdmin",
-        "AlertAdmin",
         "ApiKeyAdmin",
         "ApprovalAdmin",
         "BatchAdmin",
@@ -29,5 +26,4 @@ if not installed.missing():
         "RateAdmin",
         "RefusalAdmin",
         "StaffEventAdmin",
-        "WebhookAdmin",
     ]

@@ -24,7 +24,6 @@ from ledger.api.calls.credits import (
     Transfers,
     Voids,
 )
-from ledger.api.calls.signals import alerts, webhooks
 
 urlpatterns: list[URLPattern] = [
     # In the order in which /docs/api shows them.
@@ -64,16 +63,6 @@ urlpatterns: list[URLPattern] = [
     path("rates/<rate:code>", rates.RateVersions.as_view()),
     path("quotes", rates.Quotes.as_view()),
     path("batches", batches.Batches.as_view()),
-    path("webhooks", webhooks.Webhooks.as_view()),
-    path("webhooks/<sequence:webhook>", webhooks.OneWebhook.as_view()),
-    path("webhooks/<sequence:webhook>/rotate", webhooks.Rotation.as_view()),
-    path("webhooks/<sequence:webhook>/ping", webhooks.Ping.as_view()),
-    path("webhooks/<sequence:webhook>/deliveries", webhooks.Deliveries.as_view()),
-    path("webhooks/<sequence:webhook>/deliveries/<uuid:signal>", webhooks.OneDelivery.as_view()),
-    path("webhooks/<sequence:webhook>/deliveries/<uuid:signal>/resend", webhooks.Resending.as_view()),
-    path("alerts", alerts.Alerts.as_view()),
-    path("alerts/<budget:alert>", alerts.OneAlert.as_view()),
-    path("alerts/<budget:alert>/accounts", alerts.AlertAccounts.as_view()),
     path("key", keys.OwnKey.as_view()),
     path("keys", keys.Keys.as_view()),
     path("keys/<sequence:key_id>", keys.OneKey.as_view()),

@@ -93,9 +93,6 @@ _TABLES: Final[dict[str, RegisteredTable]] = {
         RegisteredTable("ledger_api_key"),
         RegisteredTable("ledger_key_request", ("confined_to", "idempotency_key"), is_fixed=True),
         RegisteredTable("ledger_operator", ("user_id",)),
-        RegisteredTable("ledger_webhook"),
-        RegisteredTable("ledger_webhook_change", is_fixed=True),
-        RegisteredTable("ledger_alert", is_fixed=True),
     )
 }
 

@@ -106,7 +106,7 @@ def verify_schema(connection: BaseDatabaseWrapper) -> None:
             names.setdefault(app, []).append(name)
     other = [app for app, applied in names.items() if RECORD + digests[app] not in applied]
     if other:
-        raise UnsafeDatabase(what=f"another version made the schema of {' and '.join(sorted(other))}", why=WHAT_TO_DO)
+        raise UnsafeDatabase(what=f"another version made the schema of {', '.join(sorted(other))}", why=WHAT_TO_DO)
 
 
 @cache

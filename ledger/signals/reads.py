@@ -7,8 +7,8 @@ from uuid import UUID
 
 from ledger.database.statements import fetch_rows
 from ledger.errors import WebhookNotFound
-from ledger.models import Webhook
 from ledger.rules.instants import to_text, to_us
+from ledger.signals.models import Webhook
 from ledger.signals.payloads import SIGNAL_COLUMNS, StoredSignal, payload
 
 STATES: Final = ("pending", "delivered", "given_up")

@@ -20,9 +20,9 @@ from ledger.database.lock_names import WEBHOOK_REQUEST
 from ledger.database.locks import waits_bounded
 from ledger.database.transactions import locked_transaction, own_or_joined
 from ledger.errors import IdempotencyKeyReused, Invalid, WebhookNotFound, WebhookRotating
-from ledger.models import Webhook, WebhookChange
 from ledger.records import Record
 from ledger.signals.addresses import MAX_URL_CHARACTERS, url_fault
+from ledger.signals.models import Webhook, WebhookChange
 from ledger.signals.reads import delivery
 from ledger.signals.reads import time_or_none as _time
 from ledger.signals.types import PING, TypeName, in_order

@@ -6,6 +6,8 @@ missing. A table that is not listed gives no rights. Partitions are reached thro
 
 from typing import Final
 
+from ledger_project.database.optional_tables import is_left_out
+
 READ: Final = ("SELECT",)
 APPEND: Final = ("SELECT", "INSERT")
 CHANGE: Final = ("SELECT", "INSERT", "UPDATE")
@@ -17,7 +19,7 @@ def columns(*names: str) -> str:
     return f"UPDATE ({', '.join(names)})"
 
 
-RIGHTS: Final[dict[str, tuple[str, ...]]] = {
+_RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # The ledger.
     "ledger_entry": APPEND,
     "ledger_recurring_grant": CHANGE,
@@ -182,6 +184,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "django_content_type": READ,
     "django_migrations": READ,
 }  # fmt: skip
+RIGHTS: Final = {table: rights for table, rights in _RIGHTS.items() if not is_left_out(table)}
+"""By table."""
 
 FUNCTIONS: Final = ("billing_make_usage_month(date)",)
 """The functions that run with their owner's rights; only the application's role may call them."""

@@ -9,6 +9,8 @@ usage table have its trigger too.
 
 from typing import Final
 
+from ledger_project.database.optional_tables import is_left_out
+
 TRIGGERS: Final[dict[str, frozenset[str]]] = {
     table: frozenset(names.split())
     for table, names in {
@@ -84,6 +86,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_runresult": "registered",
         "billing_scheduledtask": "registered",
     }.items()
+    if not is_left_out(table)
 }
 PARTITIONS_HAVE: Final = frozenset({"append_only"})
 ALWAYS: Final = "A"

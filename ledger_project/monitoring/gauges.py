@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.db import Error, connection, transaction
 from django.db.models import F, OuterRef, Subquery
@@ -257,6 +258,8 @@ def _payment_intents() -> Families:
 
 
 def _signals() -> Families:
+    if not apps.is_installed("ledger.signals"):
+        return
     (enabled, failing, disabled, waiting) = _row(WEBHOOKS)
     webhooks = GaugeMetricFamily("ledger_webhooks", "Webhooks by state; those that fail are enabled, too.", labels=["state"])
     for state, number in (("enabled", enabled), ("failing", failing), ("disabled", disabled)):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -19,7 +20,6 @@ from ledger.database.statements import fetch_rows, fetch_value
 from ledger.entries.clocks import holders_time
 from ledger.operators.additions import Attention
 from ledger.operators.permissions import VIEW_LOCKS
-from ledger.signals.webhooks import BY_REQUEST
 from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE, Task
 
@@ -175,6 +175,10 @@ WEBHOOKS = """
 
 def signals(connection: BaseDatabaseWrapper) -> CheckResult:
     """Whether the ledger has disabled a webhook, or a receiver has not answered for an hour."""
+    if not apps.is_installed("ledger.signals"):
+        return ok("Signals", "Signals are left out.")
+    from ledger.signals.webhooks import BY_REQUEST
+
     [(disabled, failing, known)] = fetch_rows(lambda *row: row, WEBHOOKS, [BY_REQUEST, FAILING_LONG])
     if disabled or failing:
         return warning(

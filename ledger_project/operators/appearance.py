@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from django.apps import apps
 from django.conf import settings
 from django.http import HttpRequest
 from django.templatetags.static import static
@@ -15,15 +16,21 @@ from ledger.operators.permissions import VIEW_DAILYTOTAL, VIEW_LOCKS
 
 @dataclass(frozen=True)
 class Tab:
-    """A page of a section, for operators with the permission; empty: for everybody."""
+    """A page of a section, for operators with the permission; empty: for everybody. `app` is the label of its application."""
 
     title: str
     url_name: str
     permission: str = ""
+    app: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Return whether its application is installed."""
+        return not self.app or self.app in apps.app_configs
 
     def is_permitted(self, request: HttpRequest) -> bool:
         """Return whether this operator may open it."""
-        return not self.permission or bool(request.user.has_perm(self.permission))
+        return self.is_there and (not self.permission or bool(request.user.has_perm(self.permission)))
 
     @property
     def address(self) -> str:
@@ -61,7 +68,7 @@ class Section:
 def _list(title: str, model: str) -> Tab:
     """Return the list of a model, for operators who may view its rows."""
     app, name = model.split(".")
-    return Tab(title, f"{app}_{name}_changelist", f"{app}.view_{name}")
+    return Tab(title, f"{app}_{name}_changelist", f"{app}.view_{name}", app)
 
 
 SECTIONS: Final = (
@@ -74,7 +81,7 @@ SECTIONS: Final = (
             _list("Holders with balances", "ledger.account"),
             _list("Entries", "ledger.entrylisting"),
             _list("Refusals", "ledger.refusallisting"),
-            _list("Alerts", "ledger.alert"),
+            _list("Alerts", "ledger_signals.alert"),
         ),
     ),
     Section("Subscriptions", "autorenew", (_list("Subscriptions", "billing.subscription"),)),
@@ -116,7 +123,7 @@ SECTIONS: Final = (
         "code",
         (
             _list("API keys", "ledger.apikey"),
-            _list("Webhooks", "ledger.webhook"),
+            _list("Webhooks", "ledger_signals.webhook"),
             _list("Batches", "ledger.batchlisting"),
             _list("Runs", "billing.run"),
             Tab("Current locks", "ledger_locks", VIEW_LOCKS),
@@ -142,7 +149,7 @@ SECTIONS: Final = (
 
 @cache
 def _tabs_by_address() -> dict[str, Tab]:
-    return {tab.address: tab for section in SECTIONS for tab in section.tabs}
+    return {tab.address: tab for section in SECTIONS for tab in section.tabs if tab.is_there}
 
 
 def shown_tab(request: HttpRequest) -> Tab | None:

@@ -6,6 +6,7 @@ A migration makes them once. From then on operators change them: no later migrat
 from typing import Any, Final
 
 from billing import permissions as billing_permissions
+from ledger import applications
 from ledger.operators import permissions as credit_permissions
 from ledger.operators.permissions import EVERYONE, Permission
 
@@ -23,7 +24,12 @@ ACCESS: Final = tuple(
         "axes.view_accessattempt",
     )
 )
-PERMISSIONS: Final = (*credit_permissions.PERMISSIONS, *billing_permissions.PERMISSIONS, *ACCESS)
+PERMISSIONS: Final = (
+    *credit_permissions.PERMISSIONS,
+    *(row for module in applications.permission_modules() for row in module.PERMISSIONS),
+    *billing_permissions.PERMISSIONS,
+    *ACCESS,
+)
 ROLES: Final[dict[str, frozenset[str]]] = {
     **{role: frozenset(row for row in PERMISSIONS if role in row.roles) for role in EVERYONE},
     "administrator": frozenset(row for row in PERMISSIONS),

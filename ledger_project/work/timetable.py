@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from django.conf import settings
+
 SOON_S: Final = 5
 TURN_S: Final = 10
 STAYING_TURN_S: Final = 15
@@ -106,7 +108,7 @@ def _upkeep(command: str, what: str, every_s: int, *arguments: str, passing: fro
     return Task(command, what, every_s, arguments=arguments, lane=Lane.UPKEEP, passing=passing, turn_s=None)
 
 
-TIMETABLE: Final = (
+_TASKS: Final = (
     _money("top_up_accounts", "Start payments for accounts that run low", SOON_S, turn_s=SOON_S),
     _money("settle_purchases", "Add credits of purchases where that failed", MINUTE_S),
     _money("make_recurring_grants", "Make the recurring grants that are due", MINUTE_S),
@@ -127,6 +129,9 @@ TIMETABLE: Final = (
     _upkeep("audit_ledger", "Check every law of the ledger", DAY_S),
     _upkeep("generate_invoices", "Check that billing is consistent", DAY_S, "--check"),
 )
+APPLICATIONS: Final = {"deliver_signals": "ledger.signals"}
+"""The commands of applications that can be left out."""
+TIMETABLE: Final = tuple(task for task in _TASKS if APPLICATIONS.get(task.command, "ledger") in settings.INSTALLED_APPS)
 
 
 def named(names: Sequence[str], lanes: Sequence[str] = ()) -> tuple[Task, ...]:

@@ -113,7 +113,7 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
     ("extras", "apps", "packages", "without", "has"),
     [
         ([], "ledger", "ledger", "api,admin,testing,senders", "ledger.services.execute"),
-        (["webhooks"], "ledger", "ledger", "api,admin,testing", "ledger.signals.sending"),
+        (["webhooks"], "ledger,ledger.signals", "ledger", "api,admin,testing", "ledger.signals.sending"),
         (["api"], "ledger", "ledger", "admin,testing,senders", "ledger.api.urls"),
         (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.admin.holders.page"),
         (["testing"], "ledger", "ledger", "api,admin,senders", "ledger.testing.factories"),

@@ -43,6 +43,7 @@ from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedP
 from ledger.errors import Invalid
 from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
+from ledger.signals.api import schemas as signal_schemas
 from ledger.signals.types import TypeName
 from ledger.statements import api as statements
 from ledger.values import (
@@ -75,6 +76,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     """Every shape that a call takes, by name."""
     modules = (
         portal_api,
+        signal_schemas,
         request_schemas,
         billing_schemas,
         book_api,
@@ -111,7 +113,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         payment_schemas.NewPayment, payment_schemas.NewCreditPayment, payment_schemas.NewPaymentReturn,
         plan_move_schemas.NewPlanMove,
     }  # fmt: skip
-    records -= {services.ApiKeyRequest, services.RotationRequest, portal_api.LinkRequest, request_schemas.AlertRequest}
+    records -= {services.ApiKeyRequest, services.RotationRequest, portal_api.LinkRequest, signal_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
     requests = {each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record)}
@@ -120,10 +122,10 @@ def in_modules() -> dict[str, Shape[Any]]:
         request_schemas.NEW_KEY,
         request_schemas.ROTATION,
         portal_api.PAGE_LINK,
-        request_schemas.WEBHOOK,
-        request_schemas.WEBHOOK_CHANGE,
-        request_schemas.WEBHOOK_ROTATION,
-        request_schemas.ALERT,
+        signal_schemas.WEBHOOK,
+        signal_schemas.WEBHOOK_CHANGE,
+        signal_schemas.WEBHOOK_ROTATION,
+        signal_schemas.ALERT,
         subscriptions.AMENDMENT,
         billing_schemas.CHARGE,
         billing_schemas.CUSTOMER_CHANGE,

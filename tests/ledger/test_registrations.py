@@ -25,7 +25,9 @@ def registered_parts() -> list[list[object]]:
     return [list(each) for each in lists]
 
 
-@pytest.mark.parametrize("app", ["ledger", "ledger_exchange", "ledger_portal", "ledger_statements", "billing", "billing_books"])
+@pytest.mark.parametrize(
+    "app", ["ledger", "ledger_exchange", "ledger_portal", "ledger_signals", "ledger_statements", "billing", "billing_books"]
+)
 def test_an_application_that_is_made_ready_again_registers_nothing_twice(app: str) -> None:
     before = registered_parts()
     assert all(before), "an empty list shows nothing"

@@ -17,7 +17,7 @@ CHANGES: Final = "changes.jsonl"
 REASONS: Final = FOLDER / "equivalent.toml"
 """Why mutants change nothing that anybody can see, by number."""
 SEED: Final = 36
-SCHEMAS: Final = ("ledger/migrations/schema.sql", "billing/migrations/schema.sql")
+SCHEMAS: Final = ("ledger/migrations/schema.sql", "ledger/signals/migrations/schema.sql", "billing/migrations/schema.sql")
 PACKAGES: Final = (
     "ledger/rules",
     "ledger/services",

@@ -15,7 +15,7 @@ from ledger.database import schema_versions
 from tests.schema.catalogue import schema
 
 # Each application, with the applications whose functions its schema.sql calls.
-APPS = {"ledger": [], "billing": ["ledger"]}
+APPS = {"ledger": [], "ledger_signals": ["ledger"], "billing": ["ledger"]}
 
 # Name, type, and whether the column may be null: null for a view, of whose columns the server does not know it.
 COLUMNS = """
@@ -45,6 +45,14 @@ DIFFERENCES = {
         "DROP VIEW ledger_drawn",
         "COMMENT ON COLUMN ledger_entry.lots IS 'something else'",
         "CREATE FUNCTION ledger_forgotten() RETURNS int LANGUAGE sql RETURN 1",
+    ],
+    "ledger_signals": [
+        "ALTER TABLE ledger_webhook ADD COLUMN extra integer",
+        "ALTER TABLE ledger_webhook DROP CONSTRAINT ledger_webhook_disabled_says_why",
+        "DROP INDEX ledger_signal_to_spread",
+        "DROP TRIGGER registered ON ledger_alert",
+        "CREATE OR REPLACE FUNCTION ledger_signal_is_wanted(wanted text) RETURNS boolean LANGUAGE sql RETURN false",
+        "COMMENT ON COLUMN ledger_delivery.state IS 'something else'",
     ],
     "billing": [
         "ALTER TABLE billing_claim ADD COLUMN extra integer",

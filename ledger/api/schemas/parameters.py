@@ -53,27 +53,6 @@ KEY_PATH = OpenApiParameter(
     description="The number of the API key.",
     examples=[OpenApiExample("key", 7)],
 )
-WEBHOOK_PATH = OpenApiParameter(
-    "webhook",
-    {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_SEQUENCE},
-    OpenApiParameter.PATH,
-    description="The id of the webhook.",
-    examples=[OpenApiExample("webhook", 1)],
-)
-ALERT_PATH = OpenApiParameter(
-    "alert",
-    {"type": "string", "pattern": f"^{BUDGET_NAME.pattern}$", "minLength": 1, "maxLength": 40},
-    OpenApiParameter.PATH,
-    description="The name of the alert.",
-    examples=[OpenApiExample("alert", "low")],
-)
-SIGNAL_PATH = OpenApiParameter(
-    "signal",
-    {"type": "string", "format": "uuid", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"},
-    OpenApiParameter.PATH,
-    description="The id of the signal, which receivers see as `webhook-id`.",
-    examples=[OpenApiExample("signal", "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21")],
-)
 IF_MATCH_HEADER = OpenApiParameter(
     "If-Match",
     {"type": "string", "pattern": r'^("(0|[1-9][0-9]{0,18})"|\*)$'},

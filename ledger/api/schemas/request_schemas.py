@@ -17,11 +17,6 @@ from ledger.rules import (
 )
 from ledger.rules.requests import REQUEST_OPTIONS, REQUESTS, CountedIn, Reason
 from ledger.services import ApiKeyRequest, RotationRequest
-from ledger.signals import webhooks
-from ledger.signals.alerts.declarations import REQUEST_OPTIONS as ALERT_OPTIONS
-from ledger.signals.alerts.declarations import AlertName, AlertRequest
-from ledger.signals.reads import STATES
-from ledger.signals.types import TypeName
 from ledger.values import (
     CREDIT_TYPE,
     HOLDER_ID,
@@ -110,24 +105,6 @@ class Batch(Record):
 
 NEW_KEY: Final = Shape(ApiKeyRequest, name="NewApiKey", without={"actor"})
 ROTATION: Final = Shape(RotationRequest, name="Rotation", without={"actor", "id"})
-
-
-# Webhooks --------------------------------------------------------------------------------------------
-
-
-def _webhook_body(declared: type[RecordT], name: str) -> Shape[RecordT]:
-    return Shape(declared, name=name, without=webhooks.REQUEST_OPTIONS | {"webhook", "signal"})
-
-
-WEBHOOK: Final = _webhook_body(webhooks.WebhookRequest, "Webhook")
-WEBHOOK_CHANGE: Final = _webhook_body(webhooks.WebhookChangeRequest, "WebhookChange")
-WEBHOOK_ROTATION: Final = _webhook_body(webhooks.WebhookRotationRequest, "WebhookRotation")
-WEBHOOK_NOTHING: Final = _webhook_body(webhooks.PingRequest, "WebhookNothing")
-
-
-# Alerts ----------------------------------------------------------------------------------------------
-
-ALERT: Final = Shape(AlertRequest, name="Alert", without=ALERT_OPTIONS | {"alert"})
 
 
 # Reads -----------------------------------------------------------------------------------------------
@@ -346,51 +323,8 @@ class KeysQuery(ListQuery):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeliveriesQuery(ListQuery):
-    """Which deliveries."""
-
-    state: Annotated[str | None, Choice(STATES, "Only those in this state.")] = None
-    type: Annotated[str | None, TypeName("Only signals of this type.")] = None
-    holder: Annotated[str | None, Holder("Only signals of this holder.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlertsQuery(ListQuery):
-    """Which alerts."""
-
-    holder: Annotated[str | None, Holder("Only those of this holder.")] = None
-    alert: Annotated[str | None, AlertName("Only those of this name.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlertAccountsQuery(ListQuery):
-    """Which accounts."""
-
-    holder: Annotated[str | None, Holder("Only those of this holder.")] = None
-    credit_type: OnlyCountedIn = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlertQuery(Record):
-    """Of which holder and credit type the alert is."""
-
-    holder_id: Annotated[str | None, Holder("Its holder; by default the alert is of all holders.")] = None
-    credit_type: Annotated[str | None, CreditType("Its credit type; by default the alert is of all types.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class EndAlertQuery(DryRunQuery):
-    """Of which holder and credit type the alert is, and why it ends."""
-
-    holder_id: Annotated[str | None, Holder("Its holder; by default the alert is of all holders.")] = None
-    credit_type: Annotated[str | None, CreditType("Its credit type; by default the alert is of all types.")] = None
-    reason: Reason = ""
-
-
 BudgetsQuery = HoldsQuery
 EndRecurringGrantQuery = EndBudgetQuery
 RecurringGrantsQuery = HoldsQuery
 RefusalsQuery = ListQuery
-WebhooksQuery = ListQuery
 RateVersionsQuery = HoldsQuery

@@ -18,20 +18,19 @@ from ledger.rules.lots import LOT_SOURCES, SOURCES
 from ledger.rules.overage import OVERAGE_UNITS
 from ledger.rules.recurring.terms import EXPIRIES, UNITS
 from ledger.rules.texts.explanations import DECISIONS
-from ledger.signals.reads import STATES
 from ledger.values import HOLD_STATES, LOT_STATES, MAX_AMOUNT
 
 # Fields ----------------------------------------------------------------------------------------------
 
 
-class _Whole(serializers.IntegerField):
+class Whole(serializers.IntegerField):
     """An integer, for the document: a number of an entry, or credits that one operation moves."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**({"min_value": 0, "max_value": MAX_AMOUNT} | options))
 
 
-class _Sum(_Whole):
+class _Sum(Whole):
     """Credits that many operations add up to."""
 
     def __init__(self, **options: Any) -> None:
@@ -56,8 +55,8 @@ def _time_of_us(name: str, **options: Any) -> serializers.DateTimeField:
 class DrawSerializer(ResponseSchema):
     """The credits that an entry took from a lot, or gave back to it."""
 
-    grant = computed(_Whole(help_text="The lot, by the sequence of its grant."), itemgetter(0))
-    amount = computed(_Whole(help_text="How many credits."), itemgetter(1))
+    grant = computed(Whole(help_text="The lot, by the sequence of its grant."), itemgetter(0))
+    amount = computed(Whole(help_text="How many credits."), itemgetter(1))
 
 
 class CounterpartSerializer(ResponseSchema):
@@ -65,11 +64,11 @@ class CounterpartSerializer(ResponseSchema):
 
     holder_id = computed(serializers.CharField(help_text="The other holder."), itemgetter("holder_id"))
     sequence = computed(
-        _Whole(required=False, min_value=1, help_text="On the side that got them: the `transfer_out` entry."),
+        Whole(required=False, min_value=1, help_text="On the side that got them: the `transfer_out` entry."),
         lambda other: other.get("sequence"),
     )
     grant = computed(
-        _Whole(required=False, min_value=1, help_text="On the side that got them: the lot that they came from."),
+        Whole(required=False, min_value=1, help_text="On the side that got them: the lot that they came from."),
         lambda other: other.get("grant"),
     )
 
@@ -80,7 +79,7 @@ class EntryRatingSerializer(ResponseSchema):
     rate = computed(serializers.CharField(help_text="The rate."), itemgetter("rate"))
     version = computed(serializers.IntegerField(help_text="Its version."), itemgetter("version"))
     quantity = computed(
-        _Whole(min_value=0, required=False, help_text="The quantity that it priced, if the request gave one."),
+        Whole(min_value=0, required=False, help_text="The quantity that it priced, if the request gave one."),
         lambda rating: rating.get("quantity"),
     )
     quantities = computed(
@@ -96,7 +95,7 @@ class EntryRatingSerializer(ResponseSchema):
 class SaleSerializer(ResponseSchema):
     """The sale of the credits of a grant."""
 
-    paid_minor = computed(_Whole(help_text="What was paid, without tax, in minor units."), itemgetter("paid_minor"))
+    paid_minor = computed(Whole(help_text="What was paid, without tax, in minor units."), itemgetter("paid_minor"))
     currency = computed(serializers.CharField(help_text="Its currency, by ISO 4217."), itemgetter("currency"))
     sold_at = computed(
         serializers.DateTimeField(required=False, help_text="When they were sold, if the request said so."),
@@ -111,9 +110,9 @@ class SaleSerializer(ResponseSchema):
 class CostChangeSerializer(ResponseSchema):
     """What an entry changed of the cost of a lot."""
 
-    grant = computed(_Whole(help_text="The lot, by the sequence of its grant."), "lot")
+    grant = computed(Whole(help_text="The lot, by the sequence of its grant."), "lot")
     change_minor = computed(
-        _Whole(min_value=-MAX_AMOUNT, help_text="The change in minor units, below zero for what left it."), "minor"
+        Whole(min_value=-MAX_AMOUNT, help_text="The change in minor units, below zero for what left it."), "minor"
     )
     currency = serializers.CharField(help_text="The currency, by ISO 4217.")
 
@@ -121,22 +120,22 @@ class CostChangeSerializer(ResponseSchema):
 class RecognisedSerializer(ResponseSchema):
     """Revenue that an entry recognised."""
 
-    amount_minor = computed(_Whole(min_value=-MAX_AMOUNT, help_text="In minor units; below zero for a refund."), "minor")
+    amount_minor = computed(Whole(min_value=-MAX_AMOUNT, help_text="In minor units; below zero for a refund."), "minor")
     currency = serializers.CharField(help_text="The currency, by ISO 4217.")
 
 
 class LotCostSerializer(ResponseSchema):
     """What is left of the cost of a lot, the credits in holds included."""
 
-    left_minor = computed(_Whole(help_text="In minor units."), "left")
+    left_minor = computed(Whole(help_text="In minor units."), "left")
     currency = serializers.CharField(help_text="The currency, by ISO 4217.")
 
 
 class OverageStateSerializer(ResponseSchema):
     """How many credits may be used beyond those that the account has, in the present period."""
 
-    limit = _Whole(allow_null=True, help_text="How many in the period; null for no limit.")
-    used = _Whole(help_text="How many of them are used; these are invoiced.")
+    limit = Whole(allow_null=True, help_text="How many in the period; null for no limit.")
+    used = Whole(help_text="How many of them are used; these are invoiced.")
     until = _time_of_us("left_until_us", help_text="When the period ends, or the agreement.")
 
 
@@ -150,13 +149,13 @@ class EntrySerializer(ResponseSchema):
     )
     holder_id = serializers.CharField(help_text="Who owns the credits.")
     credit_type = serializers.CharField(help_text="What is counted.")
-    sequence = _Whole(min_value=1, help_text="The entry's number in its account, without gaps.")
+    sequence = Whole(min_value=1, help_text="The entry's number in its account, without gaps.")
     kind = serializers.ChoiceField(choices=[(kind, kind) for kind in KINDS], help_text="What happened.")
-    amount = _Whole(min_value=-MAX_AMOUNT, help_text="The change of `balance`, signed.")
+    amount = Whole(min_value=-MAX_AMOUNT, help_text="The change of `balance`, signed.")
     balance = _Sum(min_value=-MAX_AMOUNT, help_text="The balance after it; below zero only where an overdraft was agreed.")
     held = _Sum(help_text="The credits set aside after it.")
     drawn = DrawSerializer(many=True, help_text="Which lots it took from or gave back to, in order.")
-    refers_to = _Whole(allow_null=True, help_text="The spend or grant that it refers to, by sequence.")
+    refers_to = Whole(allow_null=True, help_text="The spend or grant that it refers to, by sequence.")
     effective_at = _time_of_us("effective_us", help_text="The instant from which it counts.")
     recorded_at = _time_of_us("recorded_us", help_text="When it was written.")
     actor = serializers.CharField(help_text="Who did it.")
@@ -188,16 +187,16 @@ class EntrySerializer(ResponseSchema):
         ),
         lambda entry: (entry.cost_changes and entry.recognised) or None,
     )
-    requested = _Whole(
+    requested = Whole(
         required=False,
         min_value=0,
         help_text="Of a partial spend: how many credits the request asked for; `amount` says how many it got.",
     )
-    refunded_total = _Whole(required=False, help_text="Of a refund: how much of the spend has been refunded in all.")
-    overdraft = _Whole(
+    refunded_total = Whole(required=False, help_text="Of a refund: how much of the spend has been refunded in all.")
+    overdraft = Whole(
         required=False, help_text="How far below zero spends may take the balance, if the account ever had an overdraft."
     )
-    postpaid = _Whole(
+    postpaid = Whole(
         required=False,
         min_value=1,
         help_text="How many of its credits were overage: used, returned, granted for a spend, or given back.",
@@ -233,16 +232,16 @@ class OverageBodySerializer(ResponseSchema):
 
     holder_id = serializers.CharField(help_text="Who owns the account.")
     credit_type = serializers.CharField(help_text="What it counts.")
-    limit = computed(_Whole(allow_null=True, help_text="How many credits a period; null for no limit."), "overage.limit")
-    used = computed(_Whole(help_text="How many are used in this period."), "overage.used")
+    limit = computed(Whole(allow_null=True, help_text="How many credits a period; null for no limit."), "overage.limit")
+    used = computed(Whole(help_text="How many are used in this period."), "overage.used")
     until = _time_of_us("overage.left_until_us", help_text="When the period ends, or the agreement.")
     interval = computed(serializers.ChoiceField(choices=OVERAGE_UNITS, help_text="The unit of a period."), "overage.interval")
-    interval_count = computed(_Whole(min_value=1, help_text="How many units a period has."), "overage.interval_count")
+    interval_count = computed(Whole(min_value=1, help_text="How many units a period has."), "overage.interval_count")
     anchor_at = _time_of_us("overage.anchor_us", help_text="An instant at which a period begins.")
     time_zone = computed(serializers.CharField(help_text="The zone of its days and clocks."), "overage.time_zone")
     ends_at = _time_of_us("overage.ends_us", allow_null=True, help_text="When it ends; null for no end.")
     reference = computed(serializers.CharField(help_text="What it belongs to, such as a subscription."), "overage.reference")
-    set_by = computed(_Whole(min_value=1, help_text="The entry that set the terms."), "overage.setting")
+    set_by = computed(Whole(min_value=1, help_text="The entry that set the terms."), "overage.setting")
 
 
 class BudgetUseSerializer(ResponseSchema):
@@ -252,7 +251,7 @@ class BudgetUseSerializer(ResponseSchema):
         allow_null=True, help_text="The actor, reference or value of the label; null for the account."
     )
     used = _Sum(help_text="Spent, held and transferred in the window, less what holds have released.")
-    remaining = _Whole(help_text="What is left of the limit.")
+    remaining = Whole(help_text="What is left of the limit.")
     exceeded = computed(
         serializers.BooleanField(
             help_text="Whether more than the limit is used: of a soft budget, or after the limit was lowered."
@@ -271,9 +270,9 @@ class BudgetBodySerializer(ResponseSchema):
     holder_id = serializers.CharField(help_text="Who owns the account.")
     credit_type = serializers.CharField(help_text="What it counts.")
     budget = computed(serializers.CharField(help_text="Its name."), "settings.name")
-    limit = computed(_Whole(help_text="How many credits may be spent in the window."), "settings.limit")
+    limit = computed(Whole(help_text="How many credits may be spent in the window."), "settings.limit")
     window = computed(serializers.ChoiceField(choices=WINDOWS, help_text="The window of time."), "settings.window")
-    hours = computed(_Whole(allow_null=True, help_text="The length of a rolling window."), "settings.hours")
+    hours = computed(Whole(allow_null=True, help_text="The length of a rolling window."), "settings.hours")
     time_zone = computed(serializers.CharField(help_text="The zone whose days, weeks and months count."), "settings.time_zone")
     by = computed(
         serializers.ChoiceField(choices=SCOPES_OF_BUDGETS, help_text="Whose spending is counted together."), "settings.by"
@@ -293,8 +292,8 @@ class BudgetBodySerializer(ResponseSchema):
 class UpcomingGrantSerializer(ResponseSchema):
     """A grant that comes."""
 
-    period = _Whole(help_text="The number of the period, from 0 at the start on.")
-    amount = _Whole(min_value=1, help_text="What it grants; where it fills up to an amount, at most this.")
+    period = Whole(help_text="The number of the period, from 0 at the start on.")
+    amount = Whole(min_value=1, help_text="What it grants; where it fills up to an amount, at most this.")
     starts_at = _time(help_text="When the period begins, and the credits can be spent.")
     ends_at = _time(help_text="When the next period begins.")
     expires_at = _time(allow_null=True, help_text="When the credits expire; null: not by themselves.")
@@ -307,28 +306,28 @@ class RecurringGrantBodySerializer(ResponseSchema):
     credit_type = serializers.CharField(help_text="What it grants.")
     recurring_grant = computed(serializers.CharField(help_text="Its name."), "name")
     state = serializers.ChoiceField(choices=("active", "finished"), help_text="Finished: no period is left.")
-    amount = computed(_Whole(allow_null=True, help_text="How many credits each period."), "terms.amount")
-    up_to = computed(_Whole(allow_null=True, help_text="Instead of the amount: up to what it fills its lots."), "terms.up_to")
+    amount = computed(Whole(allow_null=True, help_text="How many credits each period."), "terms.amount")
+    up_to = computed(Whole(allow_null=True, help_text="Instead of the amount: up to what it fills its lots."), "terms.up_to")
     interval = computed(serializers.ChoiceField(choices=UNITS, help_text="The unit of a period."), "terms.interval")
-    interval_count = computed(_Whole(min_value=1, help_text="How many units a period has."), "terms.interval_count")
+    interval_count = computed(Whole(min_value=1, help_text="How many units a period has."), "terms.interval_count")
     starts_at = _time(help_text="When period 0 begins.")
     time_zone = computed(serializers.CharField(help_text="The zone whose days, months and clocks count."), "terms.time_zone")
     source = computed(  # type: ignore[assignment]
         serializers.ChoiceField(choices=SOURCES, help_text="Whether the credits are paid for."), "terms.source"
     )
-    priority = computed(_Whole(help_text="Lots with a lower number are spent first."), "terms.priority")
+    priority = computed(Whole(help_text="Lots with a lower number are spent first."), "terms.priority")
     expiry = computed(serializers.ChoiceField(choices=EXPIRIES, help_text="When the credits expire."), "terms.expiry")
     expires_after_days = computed(
-        _Whole(allow_null=True, help_text="With `after_days`: how many days after the start."), "terms.expires_after_days"
+        Whole(allow_null=True, help_text="With `after_days`: how many days after the start."), "terms.expires_after_days"
     )
     rollover_cap = computed(
-        _Whole(allow_null=True, help_text="With `rollover`: how many unspent credits the next period keeps."),
+        Whole(allow_null=True, help_text="With `rollover`: how many unspent credits the next period keeps."),
         "terms.rollover_cap",
     )
     ends_at = _time(allow_null=True, help_text="No period begins from then on.")
-    periods = computed(_Whole(allow_null=True, help_text="How many periods there are."), "terms.periods")
-    set_by = computed(_Whole(min_value=1, help_text="The entry that set these terms."), "grant.setting")
-    last_entry = _Whole(allow_null=True, min_value=1, help_text="The entry of the last period since then.")
+    periods = computed(Whole(allow_null=True, help_text="How many periods there are."), "terms.periods")
+    set_by = computed(Whole(min_value=1, help_text="The entry that set these terms."), "grant.setting")
+    last_entry = Whole(allow_null=True, min_value=1, help_text="The entry of the last period since then.")
     granted_until = _time(allow_null=True, help_text="The end of the last period that was granted.")
     next_at = _time(allow_null=True, help_text="When the next grant is due; null if it is finished.")
     upcoming = UpcomingGrantSerializer(many=True, help_text="The next grants.")
@@ -342,7 +341,7 @@ class IncomingTransfersBodySerializer(ResponseSchema):
     accepts_transfers = computed(
         serializers.BooleanField(help_text="False if the account refuses transfers from others."), "accepted"
     )
-    changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
+    changed_by = Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
     changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
 
 
@@ -352,7 +351,7 @@ class FreezeBodySerializer(ResponseSchema):
     holder_id = serializers.CharField(help_text="Who owns the credits.")
     frozen = serializers.BooleanField(help_text="True if nothing can be spent, held or transferred, in any credit type.")
     credit_type = serializers.CharField(allow_null=True, help_text="The credit type of the account with the last entry about it.")
-    changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
+    changed_by = Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
     changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
 
 
@@ -362,7 +361,7 @@ class HolderClockBodySerializer(ResponseSchema):
     holder_id = serializers.CharField(help_text="Who owns the credits.")
     now = _time(allow_null=True, help_text="The time of the holder; null if it has no test clock and follows the server's time.")
     credit_type = serializers.CharField(allow_null=True, help_text="The credit type of the account with the last entry about it.")
-    changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that moved it; null if no entry did.")
+    changed_by = Whole(allow_null=True, min_value=1, help_text="The last entry that moved it; null if no entry did.")
     changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
 
 
@@ -372,7 +371,7 @@ class HolderClockBodySerializer(ResponseSchema):
 class LotSerializer(ResponseSchema):
     """The rest of a grant."""
 
-    grant = _Whole(min_value=1, help_text="The grant, by sequence.")
+    grant = Whole(min_value=1, help_text="The grant, by sequence.")
     remaining = _Sum(min_value=1, help_text="Credits left in it.")
     effective_at = _time_of_us("effective_us", help_text="The instant from which it can be spent.")
     expires_at = _time_of_us("expires_us", allow_null=True, help_text="When it expires; null for never.")
@@ -405,8 +404,8 @@ class ExpirySerializer(ResponseSchema):
 class HoldBodySerializer(ResponseSchema):
     """An open hold."""
 
-    hold = _Whole(min_value=1, help_text="The hold, by the sequence of its entry.")
-    amount = _Whole(min_value=0, help_text="What it still sets aside.")
+    hold = Whole(min_value=1, help_text="The hold, by the sequence of its entry.")
+    amount = Whole(min_value=0, help_text="What it still sets aside.")
     expires_at = _time_of_us("expires_us", help_text="When the hold expires.")
     state = serializers.ChoiceField(
         choices=HOLD_STATES, help_text="An expired hold holds nothing; the list contains it until the ledger books its expiry."
@@ -424,13 +423,13 @@ class AccountBalanceSerializer(ResponseSchema):
         help_text="The sum of all entries: `available`, and lots that are not yet effective, or expired but not booked.",
     )
     held = _Sum(help_text="Credits set aside: the sum of `holds`.")
-    sequence = _Whole(help_text="The last entry; 0 for a holder without entries.")
+    sequence = Whole(help_text="The last entry; 0 for a holder without entries.")
     as_of = _time(help_text="The instant of this state.")
     lots = computed(LotSerializer(many=True, help_text="The lots, in the order in which they are spent."), "shown_lots")
     next_expiry = ExpirySerializer(allow_null=True, help_text="Null if nothing expires.")
     holds = computed(HoldBodySerializer(many=True, help_text="The holds, the oldest first."), "shown_holds")
-    overdraft = _Whole(help_text="How far below zero spends may take the balance; `available` includes it.")
-    owed = _Whole(help_text="How much of the overdraft is used: the lots add up to `balance` and this.")
+    overdraft = Whole(help_text="How far below zero spends may take the balance; `available` includes it.")
+    owed = Whole(help_text="How much of the overdraft is used: the lots add up to `balance` and this.")
     overage = OverageStateSerializer(
         allow_null=True,
         help_text="What may be used beyond `available` in this period; null without an agreement. Spends use it, and `available` "
@@ -455,9 +454,9 @@ class ComponentPriceSerializer(ResponseSchema):
     """The price of a component of a rate."""
 
     price = computed(
-        _Whole(min_value=0, help_text="The price of `per` units, in credits; 0 if they are free."), itemgetter("price")
+        Whole(min_value=0, help_text="The price of `per` units, in credits; 0 if they are free."), itemgetter("price")
     )
-    per = computed(_Whole(min_value=1, help_text="Units per price."), itemgetter("per"))
+    per = computed(Whole(min_value=1, help_text="Units per price."), itemgetter("per"))
 
 
 class RateBodySerializer(ResponseSchema):
@@ -466,8 +465,8 @@ class RateBodySerializer(ResponseSchema):
     ref = computed(serializers.CharField(help_text="Its name."), "code")
     credit_type = serializers.CharField(help_text="What is counted.")
     version = serializers.IntegerField(min_value=1, help_text="1, 2, 3 …; the highest version applies.")
-    price = _Whole(min_value=0, required=False, help_text="The price of `per` units, in credits; 0 if they are free.")
-    per = _Whole(min_value=1, required=False, help_text="Units per price; the ledger rounds up to whole credits.")
+    price = Whole(min_value=0, required=False, help_text="The price of `per` units, in credits; 0 if they are free.")
+    per = Whole(min_value=1, required=False, help_text="Units per price; the ledger rounds up to whole credits.")
     components = computed(
         serializers.DictField(
             child=ComponentPriceSerializer(),
@@ -484,14 +483,14 @@ class RateBodySerializer(ResponseSchema):
 class QuoteBodySerializer(ResponseSchema):
     """The current price of quantities."""
 
-    amount = _Whole(min_value=0, help_text="In credits.")
+    amount = Whole(min_value=0, help_text="In credits.")
     rating = computed(EntryRatingSerializer(help_text="The rating that an entry would keep."), lambda rating: rating)
 
 
 class OwnKeySerializer(ResponseSchema):
     """The API key of the request, and what it may do."""
 
-    id = _Whole(min_value=1, help_text="Its number, by which /v1/keys/{key_id} finds it.")
+    id = Whole(min_value=1, help_text="Its number, by which /v1/keys/{key_id} finds it.")
     name = serializers.CharField(help_text="Its name.")
     actor = serializers.CharField(help_text="The actor of the key's entries.")
     scopes = serializers.ListField(
@@ -500,10 +499,10 @@ class OwnKeySerializer(ResponseSchema):
     )
     holder_id = serializers.CharField(allow_null=True, help_text="The only holder that the key may use; null for all holders.")
     expires_at = _time(allow_null=True, help_text="The instant from which the API refuses it; null for never.")
-    requests_per_second = _Whole(
+    requests_per_second = Whole(
         allow_null=True, min_value=1, help_text="How many of its calls a second one process accepts; null for no limit."
     )
-    concurrent_requests = _Whole(
+    concurrent_requests = Whole(
         allow_null=True, min_value=1, help_text="How many of its calls at the same time one process accepts; null for no limit."
     )
 
@@ -511,7 +510,7 @@ class OwnKeySerializer(ResponseSchema):
 class ApiKeySerializer(ResponseSchema):
     """An API key, without its secret."""
 
-    id = _Whole(min_value=1, help_text="Its number.")
+    id = Whole(min_value=1, help_text="Its number.")
     name = serializers.CharField(help_text="Its name; unique, even among keys that have ended.")
     actor = serializers.CharField(help_text="The actor of the key's entries.")
     prefix = serializers.CharField(help_text="The first characters of its secret, by which a person recognises it.")
@@ -520,10 +519,10 @@ class ApiKeySerializer(ResponseSchema):
         "granted_scopes",
     )
     holder_id = serializers.CharField(allow_null=True, help_text="The only holder that it may use; null for all holders.")
-    requests_per_second = _Whole(
+    requests_per_second = Whole(
         allow_null=True, min_value=1, help_text="How many calls a second one process accepts; null for the limit in the settings."
     )
-    concurrent_requests = _Whole(
+    concurrent_requests = Whole(
         allow_null=True,
         min_value=1,
         help_text="How many calls at the same time one process accepts; null for the limit in the settings.",
@@ -545,7 +544,7 @@ class ApiKeySerializer(ResponseSchema):
 class ApiKeyWithSecretSerializer(ApiKeySerializer):
     """An API key that has a new secret. This response alone has it: the server stores no secret."""
 
-    id = _Whole(min_value=1, allow_null=True, help_text="Its number; null in a dry run.")
+    id = Whole(min_value=1, allow_null=True, help_text="Its number; null in a dry run.")
     secret = serializers.CharField(
         allow_null=True,
         help_text="What `Authorization: Bearer` takes. Null in a dry run, and when the response is repeated "
@@ -571,115 +570,13 @@ class BatchBodySerializer(serializers.Serializer):
     results = ResultSerializer(many=True, help_text="One per operation, in their order.")
 
 
-# Signals ---------------------------------------------------------------------------------------------
-
-
-class WebhookBodySerializer(serializers.Serializer):
-    """Where signals are sent to."""
-
-    id = _Whole(min_value=1, help_text="Its id.")
-    url = serializers.CharField(help_text="The address that signals are sent to.")
-    types = serializers.ListField(child=serializers.CharField(), help_text="The types of signals that it gets.")
-    holder_id = serializers.CharField(allow_null=True, help_text="The only holder whose signals it gets; null for all holders.")
-    description = serializers.CharField(help_text="What it is for.")
-    state = serializers.ChoiceField(
-        choices=["enabled", "disabled", "removed"],
-        help_text="`disabled`: signals are kept for it, but not sent. `removed`: it gets no more signals.",
-    )
-    disabled_at = serializers.DateTimeField(allow_null=True, help_text="When it was disabled; null if it is not disabled.")
-    disabled_because = serializers.CharField(allow_null=True, help_text="Why it was disabled, for people.")
-    created_at = serializers.DateTimeField(help_text="When it was made; it gets signals of what has happened since then.")
-    created_by = serializers.CharField(help_text="Who made it.")
-    rotated_at = serializers.DateTimeField(
-        allow_null=True, help_text="When it got its current secret; null for its first secret."
-    )
-    former_until = serializers.DateTimeField(allow_null=True, help_text="Until when the former secret also signs requests.")
-    failing_since = serializers.DateTimeField(
-        required=False,
-        allow_null=True,
-        help_text="The first failed attempt since the last success; null if no attempt has failed since.",
-    )
-    secret = serializers.CharField(
-        required=False,
-        allow_null=True,
-        help_text="Signs the requests. Only the response that creates it contains it; null in a dry run, and after a rotation.",
-    )
-
-
-class AlertBodySerializer(serializers.Serializer):
-    """An alert."""
-
-    id = _Whole(min_value=1, allow_null=True, help_text="The number of the change that declared it; null in a dry run.")
-    alert = serializers.CharField(help_text="Its name.")
-    holder_id = serializers.CharField(allow_null=True, help_text="The only holder that it watches; null for all.")
-    credit_type = serializers.CharField(allow_null=True, help_text="The only credit type that it watches; null for all.")
-    state = serializers.ChoiceField(choices=["declared", "ended"], help_text="Whether it watches accounts.")
-    below = _Whole(allow_null=True, help_text="An account is low with fewer available credits than this.")
-    below_percent = _Whole(
-        allow_null=True, help_text="… with fewer than this percentage of the most that were available since its last grant."
-    )
-    days_left = _Whole(allow_null=True, help_text="… if what is available lasts for fewer days at the present rate.")
-    rate_days = _Whole(allow_null=True, help_text="The number of days over which the rate is measured.")
-    expiring_days = _Whole(allow_null=True, help_text="Credits that expire within this number of days are reported.")
-    reason = serializers.CharField(help_text="Why it was declared.")
-    declared_at = serializers.DateTimeField(allow_null=True, help_text="When; null in a dry run.")
-    declared_by = serializers.CharField(help_text="Who declared it.")
-
-
-class AlertAccountBodySerializer(serializers.Serializer):
-    """An account that has crossed an alert and not recovered."""
-
-    holder_id = serializers.CharField(help_text="Its holder.")
-    credit_type = serializers.CharField(help_text="Its credit type.")
-    crossed_at = serializers.DateTimeField(help_text="When it became low, or when credits that expire soon were last reported.")
-    crossing = _Whole(min_value=1, help_text="The number of the crossing, as in its signals.")
-    is_depleted = serializers.BooleanField(help_text="Whether nothing has been available since it became low.")
-
-
-class DeliveryBodySerializer(serializers.Serializer):
-    """A signal for a webhook."""
-
-    number = _Whole(min_value=1, help_text="The order in which signals of one holder are sent.")
-    signal = serializers.UUIDField(help_text="The signal's id, which receivers see as `webhook-id`.")
-    type = serializers.CharField(help_text="Its type.")
-    holder_id = serializers.CharField(allow_null=True, help_text="The holder that it concerns; null if it concerns no holder.")
-    occurred_at = serializers.DateTimeField(help_text="When its cause happened.")
-    state = serializers.ChoiceField(
-        choices=STATES,
-        help_text="`delivered`: the receiver accepted it. `given_up`: it refused each attempt, but accepted other signals.",
-    )
-    attempts = _Whole(help_text="The number of attempts, since the last resend if there was one.")
-    next_attempt_at = serializers.DateTimeField(
-        allow_null=True, help_text="Of a pending delivery: when the holder's next signal is due; null if nothing is due."
-    )
-    ended_at = serializers.DateTimeField(allow_null=True, help_text="When it was delivered or given up.")
-
-
-class AttemptBodySerializer(serializers.Serializer):
-    """One request to a receiver."""
-
-    started_at = serializers.DateTimeField(help_text="When it began.")
-    took_ms = _Whole(help_text="How many milliseconds it took.")
-    status = serializers.IntegerField(allow_null=True, help_text="The status of the receiver's answer; null without an answer.")
-    error = serializers.CharField(help_text="Why it failed; empty if the receiver accepted it.")
-    response = serializers.CharField(help_text="The beginning of the answer.")
-    url = serializers.CharField(help_text="The address that it was sent to.")
-
-
-class DeliveryDetailsSerializer(DeliveryBodySerializer):
-    """A signal for a webhook, with what is sent and what came of each attempt."""
-
-    payload = serializers.DictField(help_text="The body of the request: type, timestamp and data.")
-    tried = AttemptBodySerializer(many=True, help_text="The attempts, the newest first; up to 100.")
-
-
 # Explanations ----------------------------------------------------------------------------------------
 
 
 class StateLotSerializer(serializers.Serializer):
     """A lot of an account's state."""
 
-    grant = _Whole(min_value=1, help_text="The grant, by sequence.")
+    grant = Whole(min_value=1, help_text="The grant, by sequence.")
     remaining = _Sum(min_value=1, help_text="Credits left in it.")
     effective_at = serializers.DateTimeField(help_text="The instant from which it can be spent.")
     expires_at = serializers.DateTimeField(allow_null=True, help_text="When it expires; null for never.")
@@ -691,12 +588,12 @@ class StateLotSerializer(serializers.Serializer):
 class StateSerializer(serializers.Serializer):
     """An account's state at the instant of an entry."""
 
-    sequence = _Whole(help_text="The last entry.")
+    sequence = Whole(help_text="The last entry.")
     available = _Sum(help_text="The credits that could be spent.")
     balance = _Sum(min_value=-MAX_AMOUNT, help_text="The balance.")
     held = _Sum(help_text="Credits set aside.")
-    overdraft = _Whole(help_text="How far below zero spends may take the balance.")
-    owed = _Whole(help_text="How much of the overdraft is used: the lots add up to the balance and this.")
+    overdraft = Whole(help_text="How far below zero spends may take the balance.")
+    owed = Whole(help_text="How much of the overdraft is used: the lots add up to the balance and this.")
     lots = StateLotSerializer(many=True, help_text="The open lots, in the order of use.")
     holds = HoldBodySerializer(many=True, help_text="The open holds.")
 
@@ -704,8 +601,8 @@ class StateSerializer(serializers.Serializer):
 class LotDecisionSerializer(serializers.Serializer):
     """The ledger's decision about a lot, and its reason."""
 
-    grant = _Whole(help_text="The lot.")
-    amount = _Whole(help_text="How many of its credits were used; 0 if the lot was skipped.")
+    grant = Whole(help_text="The lot.")
+    amount = Whole(help_text="How many of its credits were used; 0 if the lot was skipped.")
     decision = serializers.ChoiceField(
         choices=[(name, name) for name in DECISIONS], help_text="What the ledger did with the lot, or why it skipped it."
     )
@@ -715,9 +612,9 @@ class LotDecisionSerializer(serializers.Serializer):
 class CostExplanationSerializer(serializers.Serializer):
     """What an entry changed of the cost of a lot."""
 
-    grant = _Whole(help_text="The lot.")
-    change_minor = _Whole(min_value=-MAX_AMOUNT, help_text="The change, in minor units.")
-    left_minor = _Whole(help_text="What is left of the cost.")
+    grant = Whole(help_text="The lot.")
+    change_minor = Whole(min_value=-MAX_AMOUNT, help_text="The change, in minor units.")
+    left_minor = Whole(help_text="What is left of the cost.")
     currency = serializers.CharField(help_text="The currency, by ISO 4217.")
     text = serializers.CharField(help_text="For people.")
 
@@ -725,10 +622,10 @@ class CostExplanationSerializer(serializers.Serializer):
 class BookedSerializer(serializers.Serializer):
     """A due change that the same write booked."""
 
-    sequence = _Whole(min_value=1, help_text="The entry.")
+    sequence = Whole(min_value=1, help_text="The entry.")
     kind = serializers.CharField(help_text="A kind that the ledger books by itself: expire, release or adjust.")
-    amount = _Whole(min_value=-MAX_AMOUNT, help_text="The change of the balance.")
-    refers_to = _Whole(allow_null=True, help_text="The hold or grant, by sequence.")
+    amount = Whole(min_value=-MAX_AMOUNT, help_text="The change of the balance.")
+    refers_to = Whole(allow_null=True, help_text="The hold or grant, by sequence.")
     effective_at = serializers.DateTimeField(help_text="The instant from which it counted.")
     text = serializers.CharField(help_text="For people.")
 
@@ -736,16 +633,16 @@ class BookedSerializer(serializers.Serializer):
 class ReferredSerializer(serializers.Serializer):
     """The spend, hold or grant that an entry refers to, and its rest."""
 
-    sequence = _Whole(min_value=1, help_text="The entry.")
+    sequence = Whole(min_value=1, help_text="The entry.")
     kind = serializers.CharField(help_text="The kind of the entry.")
-    amount = _Whole(min_value=-MAX_AMOUNT, help_text="The change of the balance.")
+    amount = Whole(min_value=-MAX_AMOUNT, help_text="The change of the balance.")
     text = serializers.CharField(help_text="For people.")
-    taken = _Whole(required=False, help_text="Of a spend: the credits that it took.")
-    returned_before = _Whole(required=False, help_text="Of a spend: the credits refunded before.")
-    returned = _Whole(required=False, help_text="Of a spend: the credits refunded in all.")
-    refundable = _Whole(required=False, help_text="Of a spend: the credits that can still be refunded.")
-    held_before = _Whole(required=False, help_text="Of a hold: the credits set aside before.")
-    held = _Whole(required=False, help_text="Of a hold: the credits still set aside.")
+    taken = Whole(required=False, help_text="Of a spend: the credits that it took.")
+    returned_before = Whole(required=False, help_text="Of a spend: the credits refunded before.")
+    returned = Whole(required=False, help_text="Of a spend: the credits refunded in all.")
+    refundable = Whole(required=False, help_text="Of a spend: the credits that can still be refunded.")
+    held_before = Whole(required=False, help_text="Of a hold: the credits set aside before.")
+    held = Whole(required=False, help_text="Of a hold: the credits still set aside.")
     expires_at = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a hold that is still open.")
     remaining = _Sum(required=False, help_text="Of a grant: the rest of its lot.")
 
@@ -756,7 +653,7 @@ class CountedSerializer(serializers.Serializer):
     budget = serializers.CharField(help_text="The budget.")
     subject = serializers.CharField(allow_null=True, help_text="The subject that was counted; null for the whole account.")
     mode = serializers.CharField(help_text="hard or soft.")
-    limit = _Whole(help_text="Its limit.")
+    limit = Whole(help_text="Its limit.")
     used_before = _Sum(help_text="What was used in the window before the entry.")
     used = _Sum(help_text="What was used after it.")
     text = serializers.CharField(help_text="For people.")
@@ -765,7 +662,7 @@ class CountedSerializer(serializers.Serializer):
 class ExplanationSerializer(serializers.Serializer):
     """The explanation of an entry."""
 
-    sequence = _Whole(min_value=1, help_text="The entry.")
+    sequence = Whole(min_value=1, help_text="The entry.")
     kind = serializers.CharField(help_text="Its kind.")
     text = serializers.CharField(help_text="What happened, for people.")
     before = StateSerializer(help_text="The account when it was decided.")

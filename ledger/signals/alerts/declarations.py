@@ -13,11 +13,11 @@ from ledger.database.locks import waits_bounded
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction
 from ledger.errors import AlertLimit, AlertNotFound, IdempotencyKeyReused, Invalid
-from ledger.models import Alert as AlertRow
 from ledger.records import Record
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.requests import Reason
 from ledger.signals.alerts.states import Alert
+from ledger.signals.models import Alert as AlertRow
 from ledger.values import MAX_ACTOR_CHARACTERS, Amount, BudgetName, CreditType, Holder, IdempotencyKey, Integer, Text
 
 MAX_ALERTS: Final = 20

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from django.apps import apps as django_apps
 from django.apps.registry import Apps
 from django.contrib.auth.management import create_permissions
 from django.db import migrations
@@ -9,9 +10,14 @@ from django.db import migrations
 from ledger_project.operators.roles import make_groups
 
 
+def _optional() -> list[str]:
+    """The applications with tables that a project may leave out."""
+    return ["ledger_signals"] if django_apps.is_installed("ledger.signals") else []
+
+
 def make_roles(apps: Apps, schema_editor: Any) -> None:
     """Make the permissions, which Django makes only after the last migration, then the groups."""
-    for label in ("auth", "axes", "ledger", "billing"):
+    for label in ("auth", "axes", "ledger", *_optional(), "billing"):
         config = apps.get_app_config(label)
         config.models_module = True
         create_permissions(config, apps=apps, verbosity=0, using=schema_editor.connection.alias)
@@ -27,6 +33,7 @@ class Migration(migrations.Migration):
         ("axes", "__latest__"),
         ("contenttypes", "0002_remove_content_type_name"),
         ("ledger", "0001_initial"),
+        *((label, "0001_initial") for label in _optional()),
         ("billing", "0001_initial"),
     ]
     # Groups stay when the migration is reversed: operators may have them.

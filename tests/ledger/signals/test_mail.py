@@ -14,10 +14,10 @@ from pytest_django.fixtures import Settings
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import Invalid
-from ledger.models import Webhook
 from ledger.signals import delivery
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
 from ledger.signals.delivery import Summary, deliver
+from ledger.signals.models import Webhook
 from ledger.signals.webhooks import PingRequest, WebhookRequest, create_webhook, ping
 from ledger.testing import unique
 from tests.ledger.signals.conftest import work

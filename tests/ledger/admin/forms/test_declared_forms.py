@@ -13,8 +13,8 @@ from ledger.admin.forms import operations, rates
 from ledger.admin.forms.credit_amounts import CreditNumberField
 from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
 from ledger.admin.kit.forms.idempotent import RequestForm, declared_at, sentence
-from ledger.admin.signals import alerts
 from ledger.records import Shape, shape_of
+from ledger.signals.pages import alerts
 from ledger.values import Boolean, ByComponent, Choice, Integer, ListOf, MapOf, Number, Text, Time
 
 pytestmark = pytest.mark.django_db

@@ -8,17 +8,18 @@ import pytest
 
 from ledger import services
 from ledger.database.statements import fetch_rows, fetch_value
-from ledger.models import Alert, StaffEvent, Webhook, WebhookChange
+from ledger.models import StaffEvent
 from ledger.signals.alerts import declarations
 from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
 from ledger.signals.feed import feed
+from ledger.signals.models import Alert, Webhook, WebhookChange
 from ledger.testing import unique
 from tests.ledger.admin.admin_site import cost_of, hidden_key, operator, submit_form, text_of
 from tests.ledger.signals.conftest import Receiver, answer, receiver, webhook, work
 
 __all__ = ["receiver", "webhook"]
 
-WEBHOOKS, ALERTS = "/admin/ledger/webhook/", "/admin/ledger/alert/"
+WEBHOOKS, ALERTS = "/admin/ledger_signals/webhook/", "/admin/ledger_signals/alert/"
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +43,7 @@ def page(client: Any, url: str) -> str:
 def test_a_webhook_is_shown_with_its_deliveries_and_attempts(failed: tuple[int, UUID], receiver: Receiver) -> None:
     number, signal = failed
     secret = Webhook.objects.get().secret
-    client = operator("ledger.view_webhook")
+    client = operator("ledger_signals.view_webhook")
     listed, one = page(client, WEBHOOKS), page(client, f"{WEBHOOKS}{number}/change/")
     sent = page(client, f"{WEBHOOKS}{number}/deliveries/{signal}/")
     assert receiver.url in listed
@@ -59,10 +60,10 @@ def test_a_webhook_is_shown_with_its_deliveries_and_attempts(failed: tuple[int, 
 def test_a_signal_is_sent_again_by_those_who_may(failed: tuple[int, UUID], receiver: Receiver) -> None:
     number, signal = failed
     address = f"{WEBHOOKS}{number}/deliveries/{signal}/"
-    assert operator("ledger.view_webhook", name="ann").post(address).status_code == 403
-    assert operator("ledger.resend_signal", name="bob").post(address).status_code == 403
+    assert operator("ledger_signals.view_webhook", name="ann").post(address).status_code == 403
+    assert operator("ledger_signals.resend_signal", name="bob").post(address).status_code == 403
     assert fetch_rows(str, "SELECT action FROM ledger_webhook_change") == ["created"]
-    client = operator("ledger.view_webhook", "ledger.resend_signal")
+    client = operator("ledger_signals.view_webhook", "ledger_signals.resend_signal")
     assert "Send again" in page(client, address)
     assert client.post(address).status_code == 302
     work()
@@ -80,9 +81,9 @@ def test_a_signal_that_the_webhook_did_not_get_is_not_found(failed: tuple[int, U
 
 def test_a_webhook_is_disabled_and_enabled_by_those_who_may(failed: tuple[int, UUID]) -> None:
     address = f"{WEBHOOKS}{failed[0]}/"
-    assert operator("ledger.view_webhook", name="ann").post(f"{address}disable/").status_code == 403
+    assert operator("ledger_signals.view_webhook", name="ann").post(f"{address}disable/").status_code == 403
     assert Webhook.objects.get().disabled_at is None
-    client = operator("ledger.view_webhook", "ledger.switch_webhook")
+    client = operator("ledger_signals.view_webhook", "ledger_signals.switch_webhook")
     assert "keeps its signals" in page(client, f"{address}disable/")
     assert Webhook.objects.get().disabled_at is None
     assert client.post(f"{address}disable/").status_code == 302
@@ -108,7 +109,7 @@ def test_an_alert_is_shown_with_the_accounts_that_crossed_it(webhook: Callable[.
     for holder, amount in (("ada", 1199), ("bob", 1300)):
         services.grant(holder_id=holder, amount=amount, idempotency_key=unique("k"))
     feed()
-    client = operator("ledger.view_alert")
+    client = operator("ledger_signals.view_alert")
     listed = page(client, ALERTS)
     for words in ("below 1,200 credits", "below 20 %", "less than 3 days left at the rate of 7 days", "expire within 7 days"):
         assert words in listed, words
@@ -127,7 +128,7 @@ def alert_rows() -> int:
 
 @pytest.mark.slow
 def test_an_alert_is_declared_changed_and_ended_in_the_admin(db: None) -> None:
-    client = operator("ledger.view_alert", "ledger.set_alert")
+    client = operator("ledger_signals.view_alert", "ledger_signals.set_alert")
     declared = {"alert": "low", "holder_id": "ada", "credit_type": "credits", "below": "1200", "reason": "Asked for"}
     assert submit_form(client, f"{ALERTS}declare-alert/", **declared).status_code == 302
     row = Alert.objects.get()
@@ -144,7 +145,7 @@ def test_an_alert_is_declared_changed_and_ended_in_the_admin(db: None) -> None:
 
 
 def test_the_second_click_on_declare_declares_nothing_again(db: None) -> None:
-    client = operator("ledger.view_alert", "ledger.set_alert")
+    client = operator("ledger_signals.view_alert", "ledger_signals.set_alert")
     values = {"alert": "low", "below": "5", "reason": "Asked for", "idempotency_key": "admin-1"}
     for _ in range(2):
         assert client.post(f"{ALERTS}declare-alert/", values).status_code == 302
@@ -162,7 +163,7 @@ def test_the_second_click_on_declare_declares_nothing_again(db: None) -> None:
     ],
 )
 def test_a_wrong_alert_is_refused_at_its_field_and_writes_nothing(db: None, wrong: dict[str, str], words: str) -> None:
-    client = operator("ledger.view_alert", "ledger.set_alert")
+    client = operator("ledger_signals.view_alert", "ledger_signals.set_alert")
     refused = submit_form(client, f"{ALERTS}declare-alert/", **{"alert": "low", "below": "5", "reason": "x"} | wrong)
     assert refused.status_code == 422
     assert words in text_of(refused.content.decode())
@@ -170,7 +171,7 @@ def test_a_wrong_alert_is_refused_at_its_field_and_writes_nothing(db: None, wron
 
 
 def test_one_alert_too_many_and_an_end_that_came_first_are_refused_in_words(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = operator("ledger.view_alert", "ledger.set_alert")
+    client = operator("ledger_signals.view_alert", "ledger_signals.set_alert")
     monkeypatch.setattr(declarations, "MAX_ALERTS", 1)
     made = set_alert(AlertRequest(alert="low", below=5)).alert
     before = alert_rows()
@@ -190,7 +191,7 @@ def test_one_alert_too_many_and_an_end_that_came_first_are_refused_in_words(db: 
 def test_alerts_are_declared_and_ended_only_with_the_permission(db: None) -> None:
     made = set_alert(AlertRequest(alert="low", below=5)).alert
     before = alert_rows()
-    client = operator("ledger.view_alert")
+    client = operator("ledger_signals.view_alert")
     for page_of in ("declare-alert/", f"{made.pk}/change-alert/", f"{made.pk}/end-alert/"):
         values = {"alert": "low", "below": "9", "reason": "x", "idempotency_key": "k"}
         assert client.get(ALERTS + page_of).status_code == client.post(ALERTS + page_of, values).status_code == 403

@@ -10,8 +10,8 @@ from pytest_django.fixtures import Settings
 
 from ledger import services
 from ledger.database.statements import fetch_value
-from ledger.models import Webhook
 from ledger.signals.feed import feed
+from ledger.signals.models import Webhook
 from ledger.signals.types import all_types
 from tests.ledger.api.conftest import ApiClient, problem_of_refusal
 

@@ -15,20 +15,25 @@ from ledger.api.kit.reading.queries import DryRunQuery, read_query
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, in_key_order, json_response, write_response
-from ledger.api.schemas import examples, request_schemas
-from ledger.api.schemas.parameters import SIGNAL_PATH, WEBHOOK_PATH
-from ledger.api.schemas.response_schemas import DeliveryBodySerializer, DeliveryDetailsSerializer, WebhookBodySerializer
 from ledger.errors import WebhookNotFound, WebhookRotating
-from ledger.models import Webhook
 from ledger.records import Shape
 from ledger.signals import reads
 from ledger.signals import webhooks as use_cases
+from ledger.signals.api import examples, schemas
+from ledger.signals.api.schemas import (
+    SIGNAL_PATH,
+    WEBHOOK_PATH,
+    DeliveryBodySerializer,
+    DeliveryDetailsSerializer,
+    WebhookBodySerializer,
+)
+from ledger.signals.models import Webhook
 from ledger.signals.reads import time_or_none
 from ledger.signals.webhooks import WebhookWrite, Written
 
 SIGNALS = "Signals"
 NO_WEBHOOK = WebhookNotFound(webhook=1)
-NOTHING = request_schemas.WEBHOOK_NOTHING
+NOTHING = schemas.WEBHOOK_NOTHING
 
 
 class SignalsEndpoint(Endpoint):
@@ -70,13 +75,13 @@ class Webhooks(SignalsEndpoint):
         "and in order for each holder. The response has the secret, which no later response except a rotation shows.",
         tag=SIGNALS,
         scope=SIGNALS_WRITE,
-        takes=RequestBody(request_schemas.WEBHOOK, {"a webhook": examples.WEBHOOK_BODY}),
+        takes=RequestBody(schemas.WEBHOOK, {"a webhook": examples.WEBHOOK_BODY}),
         responses={201: ResponseBody(WebhookBodySerializer, examples.NEW_WEBHOOK, "The webhook.")},
         idempotent=True,
         dry_run=True,
     )
     def post(self, request: HttpRequest) -> Response:
-        return self.once(request, request_schemas.WEBHOOK, use_cases.create_webhook, status=201)
+        return self.once(request, schemas.WEBHOOK, use_cases.create_webhook, status=201)
 
     @operation(
         "listWebhooks",
@@ -84,7 +89,7 @@ class Webhooks(SignalsEndpoint):
         "Newest first, without those that were removed.",
         tag=SIGNALS,
         scope=SIGNALS_READ,
-        query=request_schemas.WebhooksQuery,
+        query=schemas.WebhooksQuery,
         responses={
             200: ResponseBody(
                 page_of(WebhookBodySerializer), page_example(examples.LISTED_WEBHOOK, path="/v1/webhooks"), "A page of webhooks."
@@ -92,7 +97,7 @@ class Webhooks(SignalsEndpoint):
         },
     )
     def get(self, request: HttpRequest) -> Response:
-        page = cursors.requested_page(request, read_query(request_schemas.WebhooksQuery, request))
+        page = cursors.requested_page(request, read_query(schemas.WebhooksQuery, request))
         found = reads.webhooks(**page.newest_first(), limit=page.rows_wanted)
         failing = reads.failing_since([webhook.pk for webhook in found])
         return json_response(
@@ -127,14 +132,14 @@ class OneWebhook(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_WRITE,
         parameters=[WEBHOOK_PATH],
-        takes=RequestBody(request_schemas.WEBHOOK_CHANGE, {"enabled again": {"enabled": True}}),
+        takes=RequestBody(schemas.WEBHOOK_CHANGE, {"enabled again": {"enabled": True}}),
         responses={200: ResponseBody(WebhookBodySerializer, examples.WEBHOOK, "The webhook after the change.")},
         problems=[NO_WEBHOOK],
         idempotent=True,
         dry_run=True,
     )
     def patch(self, request: HttpRequest, webhook: int) -> Response:
-        return self.once(request, request_schemas.WEBHOOK_CHANGE, use_cases.change_webhook, webhook=webhook)
+        return self.once(request, schemas.WEBHOOK_CHANGE, use_cases.change_webhook, webhook=webhook)
 
     takes_nothing = True
 
@@ -172,7 +177,7 @@ class Rotation(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_WRITE,
         parameters=[WEBHOOK_PATH],
-        takes=RequestBody(request_schemas.WEBHOOK_ROTATION, {"with a day for both": {"former_until": "2027-01-31T00:00:00Z"}}),
+        takes=RequestBody(schemas.WEBHOOK_ROTATION, {"with a day for both": {"former_until": "2027-01-31T00:00:00Z"}}),
         responses={
             200: ResponseBody(
                 WebhookBodySerializer,
@@ -185,7 +190,7 @@ class Rotation(SignalsEndpoint):
         dry_run=True,
     )
     def post(self, request: HttpRequest, webhook: int) -> Response:
-        return self.once(request, request_schemas.WEBHOOK_ROTATION, use_cases.rotate_secret, webhook=webhook)
+        return self.once(request, schemas.WEBHOOK_ROTATION, use_cases.rotate_secret, webhook=webhook)
 
 
 class Ping(SignalsEndpoint):
@@ -219,7 +224,7 @@ class Deliveries(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_READ,
         parameters=[WEBHOOK_PATH],
-        query=request_schemas.DeliveriesQuery,
+        query=schemas.DeliveriesQuery,
         responses={
             200: ResponseBody(
                 page_of(DeliveryBodySerializer),
@@ -230,7 +235,7 @@ class Deliveries(SignalsEndpoint):
         problems=[NO_WEBHOOK],
     )
     def get(self, request: HttpRequest, webhook: int) -> Response:
-        filters = read_query(request_schemas.DeliveriesQuery, request)
+        filters = read_query(schemas.DeliveriesQuery, request)
         page = cursors.requested_page(request, filters)
         use_cases.present(webhook)
         found = reads.deliveries(webhook, **filters, **page.newest_first(), limit=page.rows_wanted)

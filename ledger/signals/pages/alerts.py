@@ -17,11 +17,11 @@ from ledger.admin.kit.forms.idempotent import Done, FieldFaults, FormPage, Reque
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import account_link
 from ledger.errors import AlertLimit, AlertNotFound
-from ledger.models import Alert
 from ledger.operators.approvals import NoStake
-from ledger.operators.permissions import SET_ALERT
 from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, WrittenAlert, end_alert, set_alert
 from ledger.signals.alerts.watching import crossed
+from ledger.signals.models import Alert
+from ledger.signals.permissions import SET_ALERT
 from ledger.values import FieldError
 
 LIMITS = {
@@ -83,7 +83,7 @@ class AlertPage(FormPage[Any]):
         except (AlertLimit, AlertNotFound) as error:
             raise FieldFaults([FieldError("/alert", error.code, error.answer.detail.format(**error.facts))]) from error
         row = written.alert
-        where = reverse("admin:ledger_alert_changelist") if row.is_ended else row_url(Alert, row.pk)
+        where = reverse("admin:ledger_signals_alert_changelist") if row.is_ended else row_url(Alert, row.pk)
         return Done(f"Alert {row.name}", "ended" if row.is_ended else limit_text(row), where, written.replayed)
 
 
@@ -123,7 +123,7 @@ class AlertAdmin(ReadOnlyAdmin):
     @operation("Declare an alert", icon="add_alert", permission=SET_ALERT, url_path="declare-alert")
     def declare(self, request: HttpRequest) -> HttpResponse:
         """Say when accounts are reported."""
-        return self._declare(request, "Declare an alert", reverse("admin:ledger_alert_changelist"), {})
+        return self._declare(request, "Declare an alert", reverse("admin:ledger_signals_alert_changelist"), {})
 
     @operation("Change", icon="edit_notifications", permission=SET_ALERT, url_path="change-alert")
     def change(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -5,19 +5,18 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ledger.api.calls.signals.webhooks import SIGNALS, SignalsEndpoint
 from ledger.api.kit.authentication import SIGNALS_READ, SIGNALS_WRITE
 from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, json_response, time_text, write_response
-from ledger.api.schemas import examples, request_schemas
-from ledger.api.schemas.parameters import ALERT_PATH
-from ledger.api.schemas.response_schemas import AlertAccountBodySerializer, AlertBodySerializer
 from ledger.errors import AlertLimit, AlertNotFound
 from ledger.signals.alerts import declarations, watching
 from ledger.signals.alerts.declarations import EndAlertRequest, WrittenAlert
+from ledger.signals.api import examples, schemas
+from ledger.signals.api.schemas import ALERT_PATH, AlertAccountBodySerializer, AlertBodySerializer
+from ledger.signals.api.webhooks import SIGNALS, SignalsEndpoint
 
 NO_ALERT = AlertNotFound(alert="low")
 
@@ -31,13 +30,13 @@ class Alerts(SignalsEndpoint):
         "The alerts that have not ended, those that were declared last first.",
         tag=SIGNALS,
         scope=SIGNALS_READ,
-        query=request_schemas.AlertsQuery,
+        query=schemas.AlertsQuery,
         responses={
             200: ResponseBody(page_of(AlertBodySerializer), page_example(examples.ALERT, path="/v1/alerts"), "A page of alerts.")
         },
     )
     def get(self, request: HttpRequest) -> Response:
-        filters = read_query(request_schemas.AlertsQuery, request)
+        filters = read_query(schemas.AlertsQuery, request)
         page = cursors.requested_page(request, filters)
         found = declarations.alerts(**filters, **page.newest_first(), limit=page.rows_wanted)
         return json_response(page.response_body(found, keyset=lambda alert: (alert.pk,), body=declarations.shown))
@@ -58,7 +57,7 @@ class OneAlert(SignalsEndpoint):
         scope=SIGNALS_WRITE,
         parameters=[ALERT_PATH],
         takes=RequestBody(
-            request_schemas.ALERT,
+            schemas.ALERT,
             {
                 "a holder's balance": examples.ALERT_BODY,
                 "a part of the last grant, for all": {"below_percent": 20},
@@ -73,8 +72,8 @@ class OneAlert(SignalsEndpoint):
     )
     def put(self, request: HttpRequest, alert: str) -> Response:
         dry_run = read_query(DryRunQuery, request)["dry_run"]
-        fields = self.body(request, request_schemas.ALERT)
-        made = request_schemas.ALERT.make(fields | self._options(request, alert, dry_run=dry_run))
+        fields = self.body(request, schemas.ALERT)
+        made = schemas.ALERT.make(fields | self._options(request, alert, dry_run=dry_run))
         return _written(made, declarations.set_alert)
 
     @operation(
@@ -84,12 +83,12 @@ class OneAlert(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_READ,
         parameters=[ALERT_PATH],
-        query=request_schemas.AlertQuery,
+        query=schemas.AlertQuery,
         responses={200: ResponseBody(AlertBodySerializer, examples.ALERT, "The alert.")},
         problems=[NO_ALERT],
     )
     def get(self, request: HttpRequest, alert: str) -> Response:
-        query = read_query(request_schemas.AlertQuery, request)
+        query = read_query(schemas.AlertQuery, request)
         found = declarations.current(alert=alert, holder_id=query.get("holder_id"), credit_type=query.get("credit_type"))
         return json_response(declarations.shown(found))
 
@@ -100,14 +99,14 @@ class OneAlert(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_WRITE,
         parameters=[ALERT_PATH],
-        query=request_schemas.EndAlertQuery,
+        query=schemas.EndAlertQuery,
         responses={200: ResponseBody(AlertBodySerializer, examples.ALERT_ENDED, "The alert as it ended.")},
         problems=[NO_ALERT],
         idempotent=True,
         dry_run=True,
     )
     def delete(self, request: HttpRequest, alert: str) -> Response:
-        query = read_query(request_schemas.EndAlertQuery, request)
+        query = read_query(schemas.EndAlertQuery, request)
         options = self._options(request, alert, dry_run=query.pop("dry_run"))
         return _written(EndAlertRequest(**query, **options), declarations.end_alert)
 
@@ -129,7 +128,7 @@ class AlertAccounts(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_READ,
         parameters=[ALERT_PATH],
-        query=request_schemas.AlertAccountsQuery,
+        query=schemas.AlertAccountsQuery,
         responses={
             200: ResponseBody(
                 page_of(AlertAccountBodySerializer),
@@ -140,7 +139,7 @@ class AlertAccounts(SignalsEndpoint):
         problems=[NO_ALERT],
     )
     def get(self, request: HttpRequest, alert: str) -> Response:
-        filters = read_query(request_schemas.AlertAccountsQuery, request)
+        filters = read_query(schemas.AlertAccountsQuery, request)
         page = cursors.requested_page(request, filters)
         if not declarations.alerts(alert=alert, limit=1):
             raise AlertNotFound(alert=alert)

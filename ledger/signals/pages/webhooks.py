@@ -17,10 +17,10 @@ from ledger.admin.kit.cells import link, mono, row_url, timestamp
 from ledger.admin.kit.columns import Column, shortened, table_of
 from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, guarded, operation
 from ledger.errors import WebhookNotFound
-from ledger.models import Webhook
 from ledger.operators import staff_log
-from ledger.operators.permissions import RESEND_SIGNAL, SWITCH_WEBHOOK, VIEW_WEBHOOK
 from ledger.signals import reads
+from ledger.signals.models import Webhook
+from ledger.signals.permissions import RESEND_SIGNAL, SWITCH_WEBHOOK, VIEW_WEBHOOK
 from ledger.signals.webhooks import ResendRequest, WebhookChangeRequest, change_webhook, resend
 from ledger.values import encode_json
 

@@ -1,1 +1,0 @@
-"""Calls about signals: webhooks, what they got, and alerts."""

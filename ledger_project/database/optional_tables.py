@@ -1,0 +1,19 @@
+"""The tables of applications that can be left out."""
+
+from typing import Final
+
+from django.conf import settings
+
+TABLES: Final[dict[str, frozenset[str]]] = {
+    "ledger.signals": frozenset({
+        "ledger_webhook", "ledger_webhook_change", "ledger_webhook_pace", "ledger_webhook_turn", "ledger_alert",
+        "ledger_alert_state", "ledger_alert_look", "ledger_budget_report", "ledger_signal", "ledger_signal_position",
+        "ledger_signal_feed", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
+    }),
+}  # fmt: skip
+"""By application."""
+
+
+def is_left_out(table: str) -> bool:
+    """Return whether a table is of an application that is not installed."""
+    return any(table in tables for name, tables in TABLES.items() if name not in settings.INSTALLED_APPS)
