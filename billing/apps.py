@@ -90,8 +90,10 @@ class BillingConfig(AppConfig):
         additions.register_guesses(_guess)
         additions.register_money(_money)
         if apps.is_installed("ledger.portal"):
+            from billing.documents.mailing import pay_links
             from ledger.portal import parts
 
+            pay_links.register(_pay_link)
             parts.register(_customer)
         sources.register(_top_up_under_way)
         register(TRANSITIONS)
@@ -163,6 +165,12 @@ def _top_up_under_way(lack: "Lack") -> "UnderWay | None":
     from billing.payments.topups.under_way import top_up_under_way
 
     return top_up_under_way(lack)
+
+
+def _pay_link(customer: Any, invoice: Any) -> str | None:
+    from billing.payments.customer_page import pay_link
+
+    return pay_link(customer, invoice)
 
 
 def _attention(request: Any) -> "list[Attention]":

@@ -6,6 +6,7 @@ provider, or the account to which to transfer. The page waits for no provider bu
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Final, NamedTuple
 
@@ -35,8 +36,9 @@ from billing.payments.topups.declaring import end_top_up, set_top_up
 from billing.rating.money import minor_digits
 from billing.rating.values import MANUAL
 from ledger.errors import Invalid
+from ledger.portal.links import step_link
 from ledger.portal.parts import Cell, Field, Section, Shown, Step
-from ledger.typesetting.languages import Language
+from ledger.typesetting.languages import Language, language_of
 from ledger.units import CreditUnit, units_of
 
 ACTOR: Final = "customer page"
@@ -46,6 +48,8 @@ SOON_S: Final = 1
 """After how many seconds a step looks again for the address of the checkout."""
 LATER_S: Final = 4
 EURO: Final = "EUR"
+PAY_LINK_DAYS: Final = 90
+"""How long after its due day an invoice can be paid by the link of its mail."""
 
 TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
@@ -55,6 +59,8 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "pack": "Pack",
         "credits": "Credits",
         "price": "Price",
+        "paid": "The invoice is paid. Thank you.",
+        "nothing_due": "Nothing is to be paid for this invoice.",
         "order": "Order",
         "buy": "Buy",
         "buy_title": "Buy {pack}",
@@ -98,6 +104,8 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "pack": "Paket",
         "credits": "Guthaben",
         "price": "Preis",
+        "paid": "Die Rechnung ist bezahlt. Vielen Dank.",
+        "nothing_due": "Für diese Rechnung ist nichts zu zahlen.",
         "order": "Auftrag",
         "buy": "Kaufen",
         "buy_title": "{pack} kaufen",
@@ -245,8 +253,8 @@ class CustomerPayments:
     def act(self, name: str, given: Mapping[str, str], shown: Shown) -> str | None:
         """See `ledger.portal.parts.Customer`."""
         verb, _, subject = name.partition("-")
-        act = self._actions().get(verb)
-        return None if act is None else act(_Name(verb, subject), given, shown)
+        act, parts = self._actions().get(verb), _Name(verb, subject)
+        return None if act is None or not _opens(parts, shown) else act(parts, given, shown)
 
     def _actions(self) -> dict[str, Callable[[_Name, Mapping[str, str], Shown], str | None]]:
         return {
@@ -342,14 +350,15 @@ class CustomerPayments:
     def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:
         """See `ledger.portal.parts.Customer`."""
         verb, _, subject = name.partition("-")
-        parts, language = _Name(verb, subject), shown.language
+        parts = _Name(verb, subject)
+        if verb == INTENT or not _opens(parts, shown):
+            intent = self._intent(parts) if verb == INTENT else None
+            is_of_link = intent is not None and (not shown.only_step or shown.only_step == f"{PAY}-{intent.invoice_id}")
+            return self._intent_step(intent, shown, is_back=is_back) if is_of_link else None
         if verb == TOP_UP:
             return self._top_up_step(shown)
         if verb in (PAY, TRANSFER):
-            invoice = self._invoice(parts)
-            if invoice is None:
-                return None
-            return self._pay_step(invoice, shown) if verb == PAY else self._invoice_transfer(invoice, language)
+            return self._invoice_step(parts, shown)
         return self._intent_step(self._intent(parts), shown, is_back=is_back)
 
     def _intent(self, name: _Name) -> PaymentIntent | None:
@@ -365,6 +374,18 @@ class CustomerPayments:
         }
         rows = by_subject.get(name.verb)
         return None if rows is None else rows.first()
+
+    def _invoice_step(self, name: _Name, shown: Shown) -> Step | None:
+        """Return the ways to pay an invoice, or that nothing is to be paid; None for another customer's invoice, or a draft."""
+        texts = TEXTS[shown.language.code]
+        rows = Invoice.objects.filter(customer_id=self._customer.pk).exclude(state=Invoice.State.DRAFT)
+        invoice = None if name.number is None else rows.filter(pk=name.number).first()
+        if invoice is None:
+            return None
+        if not _is_payable(invoice):
+            title = texts["pay_title"].format(number=invoice.number)
+            return Step(title=title, text=texts["paid" if invoice.state == Invoice.State.PAID else "nothing_due"])
+        return self._pay_step(invoice, shown) if name.verb == PAY else self._invoice_transfer(invoice, shown.language)
 
     def _pay_step(self, invoice: Invoice, shown: Shown) -> Step:
         texts = TEXTS[shown.language.code]
@@ -445,6 +466,28 @@ def money(amount_minor: int, currency: str, language: Language) -> str:
     """Return an amount as the customer reads it."""
     digits = minor_digits(currency)
     return f"{language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)} {currency}"
+
+
+def _opens(name: _Name, shown: Shown) -> bool:
+    """Return whether the link opens an action or step: one to an invoice opens only the payment of this invoice."""
+    if not shown.only_step:
+        return True
+    return name.verb in (PAY, CARD, TRANSFER) and shown.only_step == f"{PAY}-{name.subject}"
+
+
+def pay_link(customer: Customer, invoice: Invoice) -> str | None:
+    """Return the address at which a customer pays one invoice, for a mail; None if nothing is to be paid, or it has no page.
+
+    It ends PAY_LINK_DAYS after the invoice is due. Who has it sees the number and the amount of this invoice, and may pay it.
+    """
+    if not (customer.holder_id and _is_payable(invoice) and invoice.due_date):
+        return None
+    if Customer.objects.filter(holder_id=customer.holder_id).exclude(pk=customer.pk).exists():
+        return None  # the page does not know which of them it is about
+    expires_at = datetime.combine(invoice.due_date, time(), UTC) + timedelta(days=PAY_LINK_DAYS)
+    return step_link(
+        customer.holder_id, f"{PAY}-{invoice.pk}", expires_at=expires_at, language=language_of(customer.language).code
+    )
 
 
 def _is_payable(invoice: Invoice) -> bool:

@@ -55,6 +55,7 @@ def shown_of(link: Link, request: HttpRequest, language: Language, before: Mappi
         action_url=lambda name: link.address("action", name),
         back_url=lambda name: link.address_from_outside(request, "step", name, **{BACK: 1}),
         allows_payments=link.allows_payments,
+        only_step=link.step,
         before=before,
     )
 

@@ -71,6 +71,7 @@ class Link:
     Args:
         token: its text, for the addresses on the page.
         credit_types: the only credit types that are shown; empty for all.
+        step: the only step that it opens, with what follows from it, such as the payment of one invoice; empty: the whole page.
     """
 
     token: str
@@ -80,6 +81,7 @@ class Link:
     allows_payments: bool
     language: str | None
     credit_types: Sequence[str]
+    step: str = ""
 
     def address(self, view: str, *arguments: str, **query: Any) -> str:
         """Return the path of a view of the page, with the token."""
@@ -126,6 +128,19 @@ def link_of(asked: LinkRequest, request: Any = None) -> PageLink:
     return PageLink(page, data, datetime.fromtimestamp(ends, UTC))
 
 
+def step_link(holder_id: str, step: str, *, expires_at: datetime, language: str) -> str | None:
+    """Return the address of one step, for a mail: who has it sees and does nothing else. It is stored nowhere.
+
+    Returns:
+        None if the project does not serve the page, or the setting CUSTOMER_PAGE_URL is empty: a mail has no request whose host
+        the address could get.
+    """
+    if not (conf.CUSTOMER_PAGE_URL.value and is_served()):
+        return None
+    claims = {"h": holder_id, "e": int(expires_at.timestamp()), "a": False, "l": language, "t": [], "p": True, "s": step}
+    return f"{_address('step', None, step)}?{urlencode({PARAMETER: _signer().sign_object(claims)})}"
+
+
 def read_link(token: str) -> Link | None:
     """Return what a token says; None if it was not signed here, was changed, or has ended."""
     if not token or len(token) > MAX_TOKEN_CHARACTERS:
@@ -145,6 +160,7 @@ def read_link(token: str) -> Link | None:
         allows_payments=claims.get("p", False),
         language=claims["l"],
         credit_types=claims["t"],
+        step=claims.get("s", ""),
     )
 
 

@@ -152,6 +152,7 @@ class Shown:
         document_url, action_url: return the address of a document, or of an action, by its name.
         back_url: returns the address, with its host, to which another site sends the customer back, by the name of the step.
         allows_payments: the customer may pay and buy.
+        only_step: the link opens only this step, with what follows from it; empty: the whole page.
         before: of lists that are continued, by their name: only what is older than this.
     """
 
@@ -161,6 +162,7 @@ class Shown:
     action_url: Callable[[str], str] = field(repr=False)
     back_url: Callable[[str], str] = field(repr=False)
     allows_payments: bool = False
+    only_step: str = ""
     before: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -31,17 +31,21 @@ _documents = BoundedSemaphore(MOST_DOCUMENTS)
 View = Callable[..., HttpResponse]
 
 
-def by_link(view: Callable[..., HttpResponse], methods: Sequence[str] = METHODS) -> View:
+def by_link(view: Callable[..., HttpResponse], methods: Sequence[str] = METHODS, *, is_of_steps: bool = False) -> View:
     """Call the view with the link of the request, and give its response the headers of the page.
 
     A link that was not made here, was changed or has ended is answered before anything is read, always with the same page.
+
+    Args:
+        is_of_steps: a link to one step opens this view too.
     """
 
     def answer(request: HttpRequest, **captured: Any) -> HttpResponse:
         if request.method not in methods:
             return _with_headers(HttpResponseNotAllowed(methods))
         link = read_link(request.GET.get(PARAMETER, ""))
-        return _with_headers(_gone(request) if link is None else view(request, link, **captured))
+        is_open = link is not None and (is_of_steps or not link.step)
+        return _with_headers(view(request, link, **captured) if is_open else _gone(request))
 
     # A browser adds nothing to a request by itself: the token of the link is in the address, and there is no cookie.
     return csrf_exempt(answer)
@@ -96,11 +100,10 @@ def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     return _see_other(link.address("step", following) if following else link.address("page"))
 
 
-action = by_link(_act, methods=("POST",))
+action = by_link(_act, methods=("POST",), is_of_steps=True)
 
 
-@by_link
-def step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
+def _step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     """Show a step. One that loads itself again, or goes on to another site, does so without a script."""
     customer = customer_of(link.holder_id) if link.allows_payments else None
     if customer is None:
@@ -113,6 +116,9 @@ def step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     return _gone(request) if found is None else _step_page(request, link, customer, shown, found)
 
 
+step = by_link(_step, is_of_steps=True)
+
+
 def _step_page(
     request: HttpRequest, link: Link, customer: Customer, shown: Shown, found: Step, status: int = 200
 ) -> HttpResponse:
@@ -121,7 +127,7 @@ def _step_page(
         "texts": TEXTS[shown.language.code],
         "language": shown.language.code,
         "name": customer.name or link.holder_id,
-        "page_url": link.address("page"),
+        "page_url": link.address("step", link.step) if link.step else link.address("page"),
         "style": STYLE,
     }
     response = render(request, "ledger/portal/step.html", context, status=status)

@@ -23,7 +23,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 pytestmark = pytest.mark.django_db
 
 
-def billed(holder: str, *, draft: bool = True, **fields: Any) -> tuple[Customer, Invoice]:
+def billed(holder: str | None, *, draft: bool = True, **fields: Any) -> tuple[Customer, Invoice]:
     """A customer with an invoice, and with a draft."""
     customer = CustomerFactory(holder_id=holder, **fields)
     plan = PlanFactory(prices=[recurring("seat", "49.17")])

@@ -3,6 +3,7 @@
 import pytest
 from django.apps import apps
 
+from billing.documents.mailing import pay_links
 from ledger import exports
 from ledger.audit import chains
 from ledger.operators import additions
@@ -20,7 +21,7 @@ def registered_parts() -> list[list[object]]:
         additions._searches, additions._account_forms, additions._account_pages, additions._time_line_parts,
         sources._sources, parts._registered,
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
-        chains._TABLES,
+        chains._TABLES, pay_links._registered,
     )  # fmt: skip
     return [list(each) for each in lists]
 

@@ -1,12 +1,15 @@
-"""The mail of an invoice: its words in the customer's language, and the PDF."""
+"""The mail of an invoice, as text and as HTML: its words in the customer's language, what is to be paid, and the PDF."""
 
 from decimal import Decimal
 from email.utils import formataddr
-from typing import Final
+from typing import Any, Final
 
-from django.core.mail import EmailMessage
+from django.core.mail import EmailMultiAlternatives
+from django.template.loader import render_to_string
 
 from billing.documents.dunning.holds import on_hold
+from billing.documents.mailing.pay_links import pay_link_of
+from billing.documents.printing.pages import grouped
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import seller_of
 from billing.errors import InvalidTransition
@@ -30,6 +33,12 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "please": "Please pay it now. If you have just paid it, please ignore this mail.",
         "fee": "This reminder costs {fee}, which your next invoice has.",
         "suspended": "Your subscription is suspended until the invoice is paid.",
+        "pay": "Pay now",
+        "pay_here": "Pay here: {url}",
+        "invoice": "Invoice",
+        "amount_due": "To pay",
+        "due_on": "Payable until",
+        "reference": "Reference",
         "regards": "Kind regards",
     },
     "de": {
@@ -43,6 +52,12 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "please": "Bitte zahlen Sie jetzt. Falls Sie gerade gezahlt haben, betrachten Sie diese E-Mail als gegenstandslos.",
         "fee": "Diese Mahnung kostet {fee}; sie steht auf Ihrer nächsten Rechnung.",
         "suspended": "Ihr Abonnement ruht, bis die Rechnung bezahlt ist.",
+        "pay": "Jetzt bezahlen",
+        "pay_here": "Hier bezahlen: {url}",
+        "invoice": "Rechnung",
+        "amount_due": "Zu zahlen",
+        "due_on": "Zahlbar bis",
+        "reference": "Verwendungszweck",
         "regards": "Mit freundlichen Grüßen",
     },
 }
@@ -54,7 +69,7 @@ def message_id(mail: Mail, sender: str) -> str:
     return f"<{mail.identity}@{sender.rpartition('@')[2]}>"
 
 
-def message_of(mail: Mail) -> EmailMessage:
+def message_of(mail: Mail) -> EmailMultiAlternatives:
     """Return the mail of an invoice or reminder, with the PDF of the invoice.
 
     Raises:
@@ -89,18 +104,38 @@ def message_of(mail: Mail) -> EmailMessage:
     if reminder is not None:
         also = (("fee", reminder.fee_minor), ("suspended", reminder.suspends))
         names = ["greeting", "overdue", "please", *(name for name, holds in also if holds)]
-    paragraphs = [texts[name] for name in names]
-    body = "\n\n".join([*(text.format(**facts) for text in paragraphs), *([terms] if terms else []), texts["regards"]])
+    before = [texts[name].format(**facts) for name in names]
+    after = [*([terms] if terms else []), f"{texts['regards']}\n{facts['seller']}"]
+    rows = _rows(invoice, seller.details, facts, texts) if invoice.amount_remaining_minor else []
+    pay_url = pay_link_of(invoice) or ""
+    account = "\n".join(f"{label}: {text}" for label, text in rows)
+    payment = [*([texts["pay_here"].format(url=pay_url)] if pay_url else []), *([account] if account else [])]
+    subject = texts["subject" if reminder is None else "reminder_subject"].format(**facts)
+    shown = {
+        "language": language.code, "subject": subject, "before": before, "after": after, "rows": rows,
+        "pay_url": pay_url, "pay_text": texts["pay"],
+    }  # fmt: skip
     printed = invoice_pdf(invoice.pk)
-    message = EmailMessage(
-        subject=texts["subject" if reminder is None else "reminder_subject"].format(**facts),
-        body=f"{body}\n{facts['seller']}\n",
+    message = EmailMultiAlternatives(
+        subject=subject,
+        body="\n\n".join([*before, *payment, *after]) + "\n",
         from_email=formataddr((facts["seller"], sender)),
         to=[mail.recipient],
         headers={"Message-ID": message_id(mail, sender), "Auto-Submitted": "auto-generated"},
     )
+    message.attach_alternative(render_to_string("billing/mail.html", shown), "text/html")
     message.attach(printed.file_name, printed.content, "application/pdf")
     return message
+
+
+def _rows(invoice: Invoice, seller: dict[str, str], facts: dict[str, Any], texts: dict[str, str]) -> list[tuple[str, str]]:
+    """Return what a customer needs to pay an invoice, as label and text."""
+    rows = [
+        (texts["invoice"], facts["number"]), (texts["amount_due"], facts["amount"]), (texts["due_on"], facts["due"]),
+        ("IBAN", grouped(seller.get("iban", ""))), ("BIC", seller.get("bic", "") if seller.get("iban") else ""),
+        (texts["reference"], facts["number"] if seller.get("iban") else ""),
+    ]  # fmt: skip
+    return [(label, text) for label, text in rows if text]
 
 
 def _amount(minor: int, currency: str, language: Language) -> str:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.core.mail import EmailMultiAlternatives
 from django.http import HttpResponse
 from django.test import Client
 
-from billing.models import InvoicePayment, PaymentIntent, Purchase, TopUp
+from billing.documents.mailing.messages import message_of
+from billing.models import Customer, Invoice, InvoicePayment, Mail, PaymentIntent, Purchase, TopUp
 from billing.payments.collecting.advancing import advance
-from billing.payments.customer_page import _smallest_units
+from billing.payments.customer_page import _smallest_units, pay_link
 from billing.payments.providers.configured import provider
 from billing.payments.providers.stripe_payments import StripeProvider
 from billing.testing import PackFactory
@@ -304,3 +306,75 @@ def test_the_data_has_what_is_on_sale(client: Client, stripe: StripeDouble) -> N
     ]
     assert data["top_ups"] == []
     assert "packs" not in client.get(customer_page.link(holder_id="ada").data_url).json()
+
+
+# By the link of a mail -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mailed(settings: Any) -> tuple[Invoice, EmailMultiAlternatives]:
+    """An invoice, and its mail where the page is served at shop.example."""
+    settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_URL": "https://shop.example/c/"}
+    add_seller(iban="DE89370400440532013000", mails_invoices=True)
+    _, invoice = billed("ada", email="ada@example.com")
+    return invoice, message_of(Mail.objects.get(invoice_id=invoice.pk))
+
+
+def link_in(mail: EmailMultiAlternatives) -> str:
+    [html, _] = [part for part, kind in mail.alternatives if kind == "text/html"] + [mail.body]
+    [address] = re.findall(r'<a href="([^"]*)"', str(html))
+    assert address.replace("&amp;", "&") in mail.body
+    return address.replace("&amp;", "&").removeprefix("https://shop.example")
+
+
+def test_a_mail_has_the_amount_the_account_and_a_button(mailed: tuple[Invoice, EmailMultiAlternatives]) -> None:
+    invoice, mail = mailed
+    [(html, kind)] = [(str(part), kind) for part, kind in mail.alternatives]
+    assert kind == "text/html"
+    for text in (str(invoice.number), "49.17 EUR", "DE89 3704 0044 0532 0130 00", "Payable until"):
+        assert text in html
+        assert text in mail.body
+    assert ("Pay now" in html, "Pay here: https://shop.example/c/steps/pay-" in mail.body) == (True, True)
+
+
+def test_the_button_of_a_mail_pays_this_invoice_and_opens_nothing_else(
+    mailed: tuple[Invoice, EmailMultiAlternatives], client: Client, stripe: StripeDouble
+) -> None:
+    invoice, mail = mailed
+    _, other = billed("ada2", draft=False)
+    pack, address = PackFactory(), link_in(mail)
+    step = f"/c/steps/pay-{invoice.pk}?"
+    assert address.startswith(step)
+    for path in (
+        "/c/?",
+        "/c/data?",
+        f"/c/documents/invoice-{invoice.pk}.pdf?",
+        f"/c/steps/pay-{other.pk}?",
+        "/c/steps/top_up-new?",
+    ):
+        assert client.get(address.replace(step, path)).status_code == 410, path
+    for name in (f"buy-{pack.pk}", "top_up-new", f"card-{other.pk}"):
+        assert client.post(address.replace(step, f"/c/actions/{name}?")).status_code == 410, name
+    assert not PaymentIntent.objects.exists()
+    browser = Browser.__new__(Browser)
+    browser.client, browser.shown = client, client.get(address)
+    browser.press("By card")
+    intent = ask_stripe()
+    stripe.pay(intent.checkout)
+    ask_stripe()
+    comes_back(browser, intent)
+    assert "Thank you" in browser.html
+    assert "The invoice is paid" in client.get(address).content.decode()
+
+
+def test_a_mail_has_no_button_where_nobody_could_press_it(settings: Any) -> None:
+    add_seller(mails_invoices=True)
+    settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_URL": "https://shop.example/c/"}
+    _, shared = billed("ada", email="ada@example.com")
+    CustomerFactory(holder_id="ada")
+    _, without_credits = billed(None, email="eve@example.com")
+    _, without_address = billed("ben", email="ben@example.com")
+    assert [pay_link(Customer.objects.get(pk=each.customer_id), each) for each in (shared, without_credits)] == [None, None]
+    settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_URL": ""}
+    mail = message_of(Mail.objects.get(invoice_id=without_address.pk))
+    assert "Pay here" not in mail.body
