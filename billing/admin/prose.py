@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from billing.models import VatLookup
+from billing.orders.item_versions import AllowanceChange
 from billing.orders.plans import PlanTerms
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, Timing
@@ -105,13 +106,18 @@ def overage_sentences(terms: PlanTerms, period: str) -> list[str]:
         )
     else:
         most = "without a limit"
+    if terms.overage["per_quantity_of"]:
+        most += f" for each {terms.overage['per_quantity_of']}"
     return [f"Beyond them, {unit.unit} may be used {most}.", price_sentence(price, terms.currency, period)]
 
 
 def allowance_sentence(allowance: Mapping[str, Any], period: str) -> str:
     """Return the credits that a plan grants, in a sentence."""
     unit = unit_of(allowance["credit_type"])
-    granted = f"Grants {unit.amount(allowance['amount'])} every {period}"
+    period = every(Interval(**allowance["interval"])) if allowance["interval"] else period
+    per = f" for each {allowance['per_quantity_of']}" if allowance["per_quantity_of"] else ""
+    trial = ", also in a trial" if allowance["in_trial"] else ""
+    granted = f"Grants {unit.amount(allowance['amount'])}{per} every {period}{trial}"
     cap = allowance.get("rollover_cap")
     if cap is None:
         return f"{granted}; the rest expires with its {period}."
@@ -196,6 +202,11 @@ def _tax(price: Price) -> str:
 
 # Amendments ------------------------------------------------------------------------------------------
 
+ALLOWANCE_CHANGES: Final = {
+    AllowanceChange.KEEP: "the credits of the running period stay",
+    AllowanceChange.FULL: "all credits of the new period are granted at once",
+}
+
 
 def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: tzinfo, is_order: bool = False) -> str:
     """Return the changes of an amendment in words; for the first one, the order itself.
@@ -210,6 +221,8 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: t
         plan = plans.get(change["plan"])
         words = "a plan that is missing" if plan is None else f"{plan.name} ({plan})"
         parts.append(f"ordered {words}" if is_order else f"plan becomes {words}")
+    if change.get("allowance_change"):
+        parts.append(ALLOWANCE_CHANGES[change["allowance_change"]])
     quantities = change.get("quantities") or {}
     parts += [f"{key}: {number(Decimal(text))}" for key, text in quantities.items()]
     if "price_override" in change:

@@ -43,7 +43,7 @@ ENDED = {
 
 def _figures(row: Run) -> SafeString:
     found = {words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
-    for name in ("credits_granted", "credits_spent_on_usage"):
+    for name in ("credits_granted", "credits_taken_back", "credits_spent_on_usage"):
         if moved := row.summary.get(name):
             found[words(name)] = ", ".join(credits_text(amount, one) for one, amount in sorted(moved.items()))
     took = row.summary.get("milliseconds", {})

@@ -42,7 +42,12 @@ def _run_lines(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         by_credits = money["credits_applied_minor"]
         paid = f", {amount(by_credits, currency)} of it paid with credits" if by_credits else ""
         yield "Billed", f"{amount(money['total_minor'], currency)} on {_counted(money['invoices'], 'invoice')}{paid}"
-    for label, given in (("Granted", summary["credits_granted"]), ("Used up", summary["credits_spent_on_usage"])):
+    moved = {
+        "Granted": summary["credits_granted"],
+        "Taken back": summary["credits_taken_back"],
+        "Used up": summary["credits_spent_on_usage"],
+    }
+    for label, given in moved.items():
         units = units_of(given)
         yield label, ", ".join(units[credit_type].amount(count) for credit_type, count in given.items())
     yield "Late usage", f"{summary['late_usage_minor']:,} minor units" if summary["late_usage_minor"] else ""

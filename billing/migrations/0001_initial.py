@@ -184,6 +184,7 @@ class Migration(LedgerMigration):
                     ('is_termination', models.BooleanField(db_comment='it ends because the subscription does, not by a change', default=False)),
                     ('anchor_at', models.DateTimeField(db_comment="from which its periods count; null: the subscription's", null=True)),
                     ('skips_unused', models.BooleanField(db_comment='its end gives back nothing of a charge in advance', default=False)),
+                    ('allowance_change', models.CharField(db_comment='what its start does with the allowance of the running period: prorate, keep or full', db_default='prorate', default='prorate', max_length=8)),
                     ('amendment', models.PositiveIntegerField(db_comment='sequence of the amendment that made it', null=True)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                     ('superseded_at', models.DateTimeField(null=True)),

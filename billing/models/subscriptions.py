@@ -186,6 +186,12 @@ class ItemVersion(models.Model):
     is_termination = models.BooleanField(default=False, db_comment="it ends because the subscription does, not by a change")
     anchor_at = models.DateTimeField(null=True, db_comment="from which its periods count; null: the subscription's")
     skips_unused = models.BooleanField(default=False, db_comment="its end gives back nothing of a charge in advance")
+    allowance_change = models.CharField(
+        max_length=8,
+        default="prorate",
+        db_default="prorate",
+        db_comment="what its start does with the allowance of the running period: prorate, keep or full",
+    )
     amendment = models.PositiveIntegerField(null=True, db_comment="sequence of the amendment that made it")
     recorded_at = models.DateTimeField(db_default=Now())
     superseded_at = models.DateTimeField(null=True)

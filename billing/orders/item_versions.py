@@ -28,6 +28,18 @@ class UnusedTime(StrEnum):
     SKIP = "skip"
 
 
+class AllowanceChange(StrEnum):
+    """What a change does with the allowance of the running period.
+
+    With `prorate`, the share of the time that is left goes back, and the new allowance gives its share at once. With `full`, it
+    gives all credits of its period at once. With `keep`, the credits stay, and the new allowance begins when their period ends.
+    """
+
+    PRORATE = "prorate"
+    KEEP = "keep"
+    FULL = "full"
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveTime:
     """`[start, end)`, and what its end does with unused time; an end of None is open."""
@@ -54,6 +66,7 @@ class AmendmentChange:
         anchor_at: the instant from which periods count, from `effective_at` on, which is one of its boundaries.
         asked_at: of a moved billing day, when the amendment itself takes effect: before `effective_at`, or then.
         override: the negotiated prices from then on; with `sets_override` and None it pays those of the plan.
+        allowance_change: what it does with the allowance of the running period.
     """
 
     sequence: int
@@ -69,6 +82,7 @@ class AmendmentChange:
     asked_at: datetime | None = None
     sets_override: bool = False
     override: Override | None = None
+    allowance_change: AllowanceChange = AllowanceChange.PRORATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,7 @@ class VersionSpan:
     Args:
         anchor_at: the instant from which its periods count; None: that of the order.
         skips_unused: its end leaves charged what is charged in advance; only of one that ends because the subscription does.
+        allowance_change: what its start does with the allowance of the running period.
     """
 
     key: str
@@ -90,6 +105,7 @@ class VersionSpan:
     amendment: int
     anchor_at: datetime | None = None
     skips_unused: bool = False
+    allowance_change: AllowanceChange = AllowanceChange.PRORATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +117,7 @@ class _State:
     anchor_at: datetime | None
     override: Override | None
     amendment: int
+    allowance_change: AllowanceChange
 
 
 UsageKeysOf = Callable[[int], Collection[str]]
@@ -137,7 +154,7 @@ def timeline(
             spans += [
                 VersionSpan(
                     key, state.plan_id, price_id, state.quantities.get(key, Decimal(1)), start, stop, terminates, state.amendment,
-                    anchor_at, terminates and stretch.unused_time == UnusedTime.SKIP,
+                    anchor_at, terminates and stretch.unused_time == UnusedTime.SKIP, state.allowance_change,
                 )
                 for key, price_id in keyed
             ]  # fmt: skip
@@ -186,8 +203,9 @@ def instants_on(changes: Sequence[AmendmentChange], plan_ids: Collection[int], s
 
 def _states(changes: Sequence[AmendmentChange]) -> Iterable[tuple[_State, datetime, datetime | None]]:
     ordered = sorted(changes, key=lambda change: (change.effective_at, change.sequence))
-    state = _State(0, {}, paused=False, charges_while_paused=False, anchor_at=None, override=None, amendment=0)
+    state = _State(0, {}, False, False, anchor_at=None, override=None, amendment=0, allowance_change=AllowanceChange.PRORATE)
     for position, change in enumerate(ordered):
+        is_first_then = position == 0 or ordered[position - 1].effective_at < change.effective_at
         state = _State(
             plan_id=state.plan_id if change.plan_id is None else change.plan_id,
             quantities={**state.quantities, **change.quantities},
@@ -196,6 +214,10 @@ def _states(changes: Sequence[AmendmentChange]) -> Iterable[tuple[_State, dateti
             anchor_at=state.anchor_at if _is_moved_again(change, ordered[:position]) else change.anchor_at or state.anchor_at,
             override=change.override if change.sets_override else state.override,
             amendment=change.sequence,
+            # Of several changes at one instant, the last one that does not prorate decides.
+            allowance_change=change.allowance_change
+            if is_first_then or change.allowance_change != AllowanceChange.PRORATE
+            else state.allowance_change,
         )
         following = ordered[position + 1].effective_at if position + 1 < len(ordered) else None
         if following is None or following > change.effective_at:

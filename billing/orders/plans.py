@@ -15,7 +15,7 @@ from billing.orders.overrides import Override, overridden
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.overage import METER_PREFIX, OVERAGE_KEY, OveragePrice, definition, is_overage
-from billing.rating.prices.price import Price
+from billing.rating.prices.price import Price, PriceKind
 from billing.rating.prices.reading import PriceList, parse_price, parse_prices, price_dict
 from billing.rating.tax.vat import TaxBehavior
 from billing.rating.values import Currency, Money, NewInterval, Ref
@@ -23,7 +23,7 @@ from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
-from ledger.values import MAX_AMOUNT, Amount, Choice, CreditType, Integer, Text
+from ledger.values import MAX_AMOUNT, Amount, Boolean, Choice, CreditType, Integer, Text
 
 MAX_PRICE_PERIODS = 366
 """How many periods of a price a period of its plan can have."""
@@ -69,6 +69,17 @@ class NewAllowance(Record):
     """Credits that the customer's holder gets each period."""
 
     credit_type: Annotated[str, CreditType("What is granted.")] = "credits"
+    interval: Annotated[
+        Interval | None,
+        IntervalValue(
+            NewInterval, "How often they are granted, if more often than the plan is billed: it divides the plan's.", null=True
+        ),
+    ] = None
+    per_quantity_of: Annotated[
+        str | None,
+        Ref("The key of a recurring price, such as a seat's: the amount and the cap count for each of its units.", null=True),
+    ] = None
+    in_trial: Annotated[bool, Boolean("True: the time of a trial gets its share too.")] = False
     amount: Annotated[int, Amount("Per full period; a part of a period gets its share of days.")]
     rollover_cap: Annotated[
         int | None,
@@ -84,6 +95,9 @@ class NewAllowance(Record):
 class NewOverage(Record):
     """Credits that the customer's holder may use beyond those that it has, invoiced at the end of each period."""
 
+    per_quantity_of: Annotated[
+        str | None, Ref("The key of a recurring price, such as a seat's: the limit counts for each of its units.", null=True)
+    ] = None
     credit_type: Annotated[str, CreditType("What is counted.")] = "credits"
     price: Annotated[dict[str, Any], OveragePrice("The price of the credits of a period.")]
     limit_credits: Annotated[
@@ -140,10 +154,25 @@ class NewPlan(Record):
             if self.overage is not None and price.key == OVERAGE_KEY:
                 detail = f"{OVERAGE_KEY} is the key of the price of the plan's overage"
                 raise Invalid(pointer=f"/prices/{index}/key", rule="reserved", detail=detail)
-            parts = 1 if price.interval is None else price.interval.parts_of(self.interval)
-            if not 1 <= parts <= MAX_PRICE_PERIODS:
-                detail = f"must divide the plan's interval into 1 to {MAX_PRICE_PERIODS} periods"
-                raise Invalid(pointer=f"/prices/{index}/interval", rule="divides-the-plans", detail=detail)
+            self._check_interval(price.interval, f"/prices/{index}/interval")
+        if self.allowance is not None:
+            self._check_interval(self.allowance.interval, "/allowance/interval")
+            self._check_key(self.allowance.per_quantity_of, "/allowance/per_quantity_of")
+        if self.overage is not None:
+            self._check_key(self.overage.per_quantity_of, "/overage/per_quantity_of")
+            if self.overage.per_quantity_of and self.overage.limit_credits is None and self.overage.limit_minor is None:
+                detail = "belongs to limit_credits or limit_minor"
+                raise Invalid(pointer="/overage/per_quantity_of", rule="not-alone", detail=detail)
+
+    def _check_interval(self, interval: Interval | None, pointer: str) -> None:
+        parts = 1 if interval is None else interval.parts_of(self.interval)
+        if not 1 <= parts <= MAX_PRICE_PERIODS:
+            detail = f"must divide the plan's interval into 1 to {MAX_PRICE_PERIODS} periods"
+            raise Invalid(pointer=pointer, rule="divides-the-plans", detail=detail)
+
+    def _check_key(self, key: str | None, pointer: str) -> None:
+        if key is not None and not any(price.key == key and price.kind == PriceKind.RECURRING for price in self.prices):
+            raise Invalid(pointer=pointer, rule="recurring-price", detail="the plan has no recurring price of this key")
 
 
 def _create(request: NewPlan) -> Plan:

@@ -18,7 +18,17 @@ from billing.errors import AlreadyExists, SubscriptionNotStarted
 from billing.models import Activation, Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.models.columns import first_of
 from billing.orders import plans
-from billing.orders.item_versions import AmendmentChange, PricesOf, UnusedTime, VersionSpan, plan_at, refunded, terms_at, timeline
+from billing.orders.item_versions import (
+    AllowanceChange,
+    AmendmentChange,
+    PricesOf,
+    UnusedTime,
+    VersionSpan,
+    plan_at,
+    refunded,
+    terms_at,
+    timeline,
+)
 from billing.orders.overrides import Override, PriceOverride, stored
 from billing.orders.phases import BegunPhase, Phase, PhaseList, timed
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
@@ -39,7 +49,7 @@ from ledger.values import Amount, Boolean, Choice, Integer, MapOf, Number, Text,
 Quantities = dict[str, Decimal]
 PAYMENT_TIMEOUT_HOURS = 23
 MAX_PAYMENT_TIMEOUT_HOURS = 30 * 24
-BESIDE = {"unused_time", "charges_while_paused"}
+BESIDE = {"unused_time", "charges_while_paused", "allowance_change"}
 """The fields of an amendment that belong to another one."""
 
 
@@ -92,6 +102,15 @@ class Wish(Record):
     charges_while_paused: Annotated[
         bool | None, Boolean("With `paused` true: fees are charged in the pause; only usage does not count.")
     ] = None
+    allowance_change: Annotated[
+        AllowanceChange | None,
+        Choice(
+            AllowanceChange,
+            "With `plan`, `quantities` or `anchor_at`: what happens to the credits of the running period. `prorate` (by "
+            "default) takes back those of the time that is left, as far as they are unspent, and grants the new share at once; "
+            "`keep` leaves them, and the new ones begin with the next period; `full` grants all new ones at once.",
+        ),
+    ] = None
     phases: Annotated[
         list[Phase] | None,
         PhaseList("Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on."),
@@ -106,7 +125,12 @@ class Wish(Record):
     """The same of `consolidated_invoicing`."""
 
     def check_whole(self) -> None:
-        beside = {"unused_time": ("ends_at", self.ends_at is not None), "charges_while_paused": ("paused", bool(self.paused))}
+        changes_allowance = any(one is not None for one in (self.plan, self.quantities, self.anchor_at))
+        beside = {
+            "unused_time": ("ends_at", self.ends_at is not None),
+            "charges_while_paused": ("paused", bool(self.paused)),
+            "allowance_change": ("plan, quantities or anchor_at", changes_allowance),
+        }
         for name, (change, is_there) in beside.items():
             if getattr(self, name) is not None and not is_there:
                 raise Invalid(pointer=f"/{name}", rule="not-alone", detail=f"belongs to an amendment with {change}")
@@ -279,6 +303,8 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
             _store_timeline(lock, subscription)
             return amendment
         change = _change(subscription, wish, effective_at)
+        if wish.allowance_change not in (None, AllowanceChange.PRORATE):
+            change["allowance_change"] = wish.allowance_change
         if wish.trial_end is not None:
             Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
         for name in ("hold_days", "consolidated_invoicing"):
@@ -592,6 +618,7 @@ def _change_of(row: Amendment) -> AmendmentChange:
         asked_at=row.effective_at if anchor_at else None,
         sets_override="price_override" in row.change,
         override=row.change.get("price_override"),
+        allowance_change=AllowanceChange(row.change.get("allowance_change", AllowanceChange.PRORATE)),
     )
 
 
@@ -639,6 +666,7 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
             amendment=span.amendment,
             anchor_at=span.anchor_at,
             skips_unused=span.skips_unused,
+            allowance_change=span.allowance_change,
         )
         for identity, span in target.items()
         if identity not in known
@@ -679,7 +707,7 @@ def _identity(span: VersionSpan) -> tuple[Any, ...]:
 def _span_of(row: ItemVersion, key: str) -> VersionSpan:
     return VersionSpan(
         key, row.plan_id, row.price_id, row.quantity, row.starts_at, row.ends_at, row.is_termination, row.amendment or 0,
-        row.anchor_at, row.skips_unused,
+        row.anchor_at, row.skips_unused, AllowanceChange(row.allowance_change),
     )  # fmt: skip
 
 

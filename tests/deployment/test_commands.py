@@ -190,7 +190,8 @@ def test_the_text_of_a_run_says_why_it_ended_early_and_what_is_never_billed() ->
     summary = {
         "run_id": "r", "as_of": "2026-02-01T00:00:00+00:00", "dry_run": False, "invoices": 0, "lines": 0, "periods": 0,
         "outcomes": dict.fromkeys(Outcome, 0),
-        "money": {}, "credits_granted": {"usd_cents": 1_000, "credits": 1}, "credits_spent_on_usage": {}, "late_usage_minor": 0,
+        "money": {}, "credits_granted": {"usd_cents": 1_000, "credits": 1}, "credits_taken_back": {},
+        "credits_spent_on_usage": {}, "late_usage_minor": 0,
         "usage_never_billed": [{"reason": "too late", "meter": "calls", "subscriptions": 1, "events": 2, "value": "7"}],
         "milliseconds": {"p50": 0, "p95": 0, "max": 0}, "seconds": 1.0,
         "limit_reached": True, "time_is_up": True, "workers_lost": 1,

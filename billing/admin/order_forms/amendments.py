@@ -20,7 +20,7 @@ from billing.admin.prose import change_words
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.models import Amendment, CreditRefund, Customer, Plan, Subscription
-from billing.orders.item_versions import UnusedTime
+from billing.orders.item_versions import AllowanceChange, UnusedTime
 from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription, held_back, present
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
@@ -32,6 +32,19 @@ from ledger.records import Record, Shape
 UNUSED_WORDS: Final = {UnusedTime.CREDIT: "", UnusedTime.REFUND: "is paid out", UnusedTime.SKIP: "stays charged"}
 EFFECTIVE: Final = {
     "effective_at": Shown(label="Takes effect at (UTC)", help="When the change takes effect, in the past or the future.")
+}
+
+CREDITS: Final = {
+    "allowance_change": Shown(
+        label="Credits of the running period",
+        unset="go back for the time that is left; the new ones come at once, in proportion",
+        words={
+            AllowanceChange.PRORATE: "",
+            AllowanceChange.KEEP: "stay; the new ones begin with the next period",
+            AllowanceChange.FULL: "go back for the time that is left; all new ones come at once",
+        },
+        help="Of a plan that grants credits. Only what is unspent goes back.",
+    )
 }
 
 
@@ -54,7 +67,7 @@ class AmendmentForm(OrderForm, RequestForm[Wish]):
 class ChangePlanForm(AmendmentForm):
     """Another plan, or the newest version of the same plan."""
 
-    shows = {"plan": Shown(required=True, help="The plan's ref; the form takes the newest version."), **EFFECTIVE}
+    shows = {"plan": Shown(required=True, help="The plan's ref; the form takes the newest version."), **CREDITS, **EFFECTIVE}
 
 
 class QuantitiesForm(AmendmentForm):
@@ -66,6 +79,7 @@ class QuantitiesForm(AmendmentForm):
             placeholder="seats 5",
             help="One per line: the key of a price and its quantity. Other prices keep their quantities.",
         ),
+        **CREDITS,
         **EFFECTIVE,
     }
 
@@ -140,6 +154,7 @@ class AnchorForm(AmendmentForm):
             required=True,
             help="The running period ends at the next boundary of the new periods.",
         ),
+        **CREDITS,
         **EFFECTIVE,
     }
 

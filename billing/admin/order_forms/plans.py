@@ -85,6 +85,30 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         "rollover_cap": Shown(
             label="Carried over at most", at="/allowance/rollover_cap", help="Empty: the rest expires with its period."
         ),
+        "allowance_unit": Shown(
+            label="Granted every",
+            at="/allowance/interval/unit",
+            required=False,
+            unset="period of the plan",
+            words=prices.UNITS,
+            help="More often than the plan is billed, such as each month of a year.",
+        ),
+        "allowance_count": Shown(label="So many of them", at="/allowance/interval/count", required=False),
+        "allowance_per": Shown(
+            label="For each unit of",
+            at="/allowance/per_quantity_of",
+            help="The key of a recurring price, such as seats. Empty: for the subscription.",
+        ),
+        "allowance_in_trial": Shown(
+            label="In a trial",
+            at="/allowance/in_trial",
+            required=False,
+            initial=False,
+            words={True: "granted", False: "not granted"},
+        ),
+        "overage_per": Shown(
+            label="The limit counts for each unit of", at="/overage/per_quantity_of", help="The key of a recurring price."
+        ),
         "overage_amount": forms.DecimalField(
             label="Price of each credit beyond",
             required=False,
@@ -144,9 +168,14 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     "grants",
                     "credit_type",
                     "rollover_cap",
+                    "allowance_unit",
+                    "allowance_count",
+                    "allowance_per",
+                    "allowance_in_trial",
                     "overage_amount",
                     "overage_limit",
                     "overage_money",
+                    "overage_per",
                     "minimum",
                     "maximum",
                     "usage_threshold",
@@ -446,7 +475,11 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum", "usage_threshold")}
     allowance = plan.allowance or {}
     typed |= {"grants": allowance.get("amount"), "rollover_cap": allowance.get("rollover_cap")}
+    interval = allowance.get("interval") or {}
+    typed |= {"allowance_unit": interval.get("unit", ""), "allowance_count": interval.get("count")}
+    typed |= {"allowance_per": allowance.get("per_quantity_of"), "allowance_in_trial": allowance.get("in_trial", False)}
     overage = plan.overage or {}
+    typed["overage_per"] = overage.get("per_quantity_of")
     typed["credit_type"] = allowance.get("credit_type") or overage.get("credit_type", "credits")
     typed |= {"overage_limit": overage.get("limit_credits"), "overage_money": overage.get("limit_minor")}
     typed["overage_amount"] = (

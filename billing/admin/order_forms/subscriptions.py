@@ -209,6 +209,10 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
         parts.append((f"The invoice of a run at {when}: {total}", short_table(document, zone_of(document["customer"]))))
     parts.append(following)
     sentences += [
+        f"It would take back {unit_of(one.credit_type).amount(one.amount)} of the allowance before the change."
+        for one in made.returned
+    ]
+    sentences += [
         f"It would also grant {unit_of(one.credit_type).amount(one.amount)} to the customer's holder." for one in made.granted
     ]
     return sentences if made.documents else [*sentences, f"A run at {when} would make no invoice."]

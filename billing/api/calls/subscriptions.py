@@ -166,7 +166,7 @@ class Amendments(WriteEndpoint):
         responses={
             201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
             200: ResponseBody(
-                response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "The effect (dry run)."
+                response_schemas.GeneratedInvoicesSerializer, examples.GENERATED, "The effect (dry run)."
             ),
         },
         problems=[NO_SUBSCRIPTION, NOT_STARTED, BUSY, *NO_TAXES],
@@ -192,7 +192,7 @@ class Amendments(WriteEndpoint):
                 subscription = subscriptions.subscription_of(ref)
                 as_of = max(amendment.counts_from, timezone.now()) + subscriptions.held_back(subscription)
             options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
-            return 200, {"invoices": generate.generate_in(ref=ref, options=options).documents}
+            return 200, response_schemas.generated_invoices(generate.generate_in(ref=ref, options=options))
 
         return self.once(request, subscriptions.AMENDMENT, show if dry_run else act, dry_run=dry_run, shows_effect=True)
 

@@ -243,6 +243,12 @@ TAX: dict[str, Any] = {
     "code": "ca-gst", **TAX_BODY, "recorded_at": "2026-01-02T03:04:05.000006Z", "recorded_by": "key:shop",
 }  # fmt: skip
 PREVIEW_BODY: dict[str, Any] = {"subscription": {"plan": "basic", "started_at": "2026-02-01T00:00:00Z"}, "invoices": 1}
+ALLOWANCE_MOVE = {
+    "credit_type": "credits", "amount": 1000,
+    "starts_at": "2026-02-01T00:00:00.000000Z", "ends_at": "2026-03-01T00:00:00.000000Z",
+}  # fmt: skip
+GENERATED = {"invoices": [INVOICE], "allowances": [ALLOWANCE_MOVE]}
+NOTHING_GENERATED: dict[str, Any] = {"invoices": [], "allowances": []}
 PREVIEW: dict[str, Any] = {
     "invoices": [
         {
@@ -256,6 +262,9 @@ PREVIEW: dict[str, Any] = {
                     },
                 ],
             },
+            "allowances": [{
+                **ALLOWANCE_MOVE, "starts_at": "2026-03-01T00:00:00.000000Z", "ends_at": "2026-04-01T00:00:00.000000Z",
+            }],
         },
     ],
 }  # fmt: skip

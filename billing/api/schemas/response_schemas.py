@@ -10,6 +10,7 @@ from rest_framework import serializers
 from billing.documents.sellers import CashSteps, NewSeller, ReminderDays
 from billing.generator.run.differences import Because
 from billing.generator.run.preview import UpcomingInvoice
+from billing.generator.run.steps import GenerationResult
 from billing.models import Amendment, Customer, Plan, Seller
 from billing.orders import plans
 from billing.orders.customers import NewCustomer
@@ -113,11 +114,21 @@ class IntervalSerializer(ResponseSchema):
     count = whole(attrgetter("interval_count"))
 
 
+class AllowanceIntervalSerializer(ResponseSchema):
+    """How often credits are granted, if more often than the plan is billed."""
+
+    unit = text(itemgetter("unit"))
+    count = whole(itemgetter("count"))
+
+
 class AllowanceSerializer(ResponseSchema):
     """Credits granted each period."""
 
     credit_type = text(itemgetter("credit_type"))
+    interval = computed(AllowanceIntervalSerializer(allow_null=True), itemgetter("interval"))
     amount = whole(itemgetter("amount"))
+    per_quantity_of = text(itemgetter("per_quantity_of"), null=True)
+    in_trial = computed(serializers.BooleanField(), itemgetter("in_trial"))
     rollover_cap = whole(itemgetter("rollover_cap"), null=True)
 
 
@@ -131,6 +142,7 @@ class PlanOverageSerializer(ResponseSchema):
 
     credit_type = text(itemgetter("credit_type"))
     price = computed(OveragePriceField(), itemgetter("price"))
+    per_quantity_of = text(itemgetter("per_quantity_of"), null=True)
     limit_credits = whole(itemgetter("limit_credits"), null=True)
     limit_minor = whole(itemgetter("limit_minor"), null=True)
 
@@ -541,20 +553,31 @@ class DifferenceSerializer(ResponseSchema):
     lines = LineDifferenceSerializer(many=True)
 
 
+class AllowanceMoveSerializer(ResponseSchema):
+    """Credits of a plan's allowance that a run grants, or takes back because a change has cut their time."""
+
+    credit_type = text()
+    amount = whole(help_text="Above 0: granted; below 0: taken back.")
+    starts_at = time(help_text="The time for which they are.")
+    ends_at = time()
+
+
 class UpcomingInvoiceSerializer(ResponseSchema):
     """An invoice that a run would make."""
 
     as_of = time(help_text="When a run would make it.")
     invoice = InvoiceSerializer()
     difference = DifferenceSerializer(allow_null=True)
+    allowances = AllowanceMoveSerializer(many=True)
 
 
 def upcoming_invoice(one: UpcomingInvoice) -> dict[str, Any]:
     """Return an invoice that a run would make, with its difference from the one before it."""
     lines = [LineDifferenceSerializer.body(line) for line in one.different]
     return UpcomingInvoiceSerializer.body(
-        one, invoice=one.document, difference=None if one.is_first else {"before": one.before, "lines": lines}
-    )
+        one, invoice=one.document, difference=None if one.is_first else {"before": one.before, "lines": lines},
+        allowances=[AllowanceMoveSerializer.body(move) for move in one.allowances],
+    )  # fmt: skip
 
 
 class PreviewSerializer(ResponseSchema):
@@ -564,9 +587,15 @@ class PreviewSerializer(ResponseSchema):
 
 
 class GeneratedInvoicesSerializer(ResponseSchema):
-    """The new invoices."""
+    """The new invoices, and the credits of allowances."""
 
     invoices = InvoiceSerializer(many=True)
+    allowances = AllowanceMoveSerializer(many=True)
+
+
+def generated_invoices(made: GenerationResult) -> dict[str, Any]:
+    """Return what a run made."""
+    return {"invoices": made.documents, "allowances": [AllowanceMoveSerializer.body(move) for move in made.allowances]}
 
 
 # Taxes -----------------------------------------------------------------------------------------------

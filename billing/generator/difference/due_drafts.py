@@ -24,12 +24,13 @@ from billing.generator.difference.minimums import BilledAmount, Bounds
 from billing.generator.difference.reconcile import Target, UsageDue, joined, recurring_target, usage_target
 from billing.generator.difference.store import ClaimChanges
 from billing.generator.options import KINDS, Options, Scope
-from billing.generator.state.allowances import AllowanceGrant, EarlyGrants, read_granted
+from billing.generator.state.allowance_times import Allowance
+from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, EarlyGrants, allowance_difference, give_back
 from billing.generator.state.claims import late_usage_from, mark_late, read_charges, read_claims, read_late
 from billing.generator.state.cursor import move_cursor
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.overage import read_late_overage
-from billing.generator.state.spans import Allowance, BoundClaim, ItemSpan, due_allowances, due_instants, recent_periods
+from billing.generator.state.spans import BoundClaim, ItemSpan, due_instants, recent_periods
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState, compute_settled_until, read_items, since
 from billing.metering import usage
 from billing.models import Claim
@@ -51,6 +52,7 @@ class RunStep:
         due_at: the first due instant of its charges; None if it bills only what has no due date.
         early: grants allowances before their time so that they can pay.
         granted: allowances that were granted early, to cover the usage of the step.
+        returned: of earlier allowances, what changes have taken back.
         covered: credits spent on usage, less credits given back, by credit type.
         has_started: False if the subscription waits for the payment of this step.
     """
@@ -60,6 +62,7 @@ class RunStep:
     invoices: list[tuple[str, int, Bill]]
     allowances: list[Allowance]
     granted: list[AllowanceGrant]
+    returned: list[AllowanceReturn]
     covered: Counter[str]
     as_of: datetime
     due_at: datetime | None
@@ -99,9 +102,8 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
     if not options.include_suspended:
         run_limits.ensure_periods(unbilled, as_of)
     target = target_of(items, claims, late, settled_until, options, as_of)
-    early = EarlyGrants(
-        lock, subscription, _allowances(lock, subscription, items, settled_until, options.only, as_of), items.allowances
-    )
+    returned, due_now = _allowances(lock, subscription, items, settled_until, options.only, as_of)
+    early = EarlyGrants(lock, subscription, due_now, items.allowances)
     reserved: dict[str, int] = {}
 
     def invoice_of(currency: str) -> int:
@@ -136,7 +138,9 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
         released={claim.id for claim in changes.released}, written=changes.written, credits_due_at=changes.credits_due_at,
         allowances_are_granted=options.only != Scope.USAGE, late_is_seen=not is_early,
     )  # fmt: skip
-    return RunStep(subscription, options, invoices, early.due, early.given, rated.credits(), as_of, due_at, early, items)
+    return RunStep(
+        subscription, options, invoices, early.due, early.given, returned, rated.credits(), as_of, due_at, early, items
+    )
 
 
 def _allowances(
@@ -146,11 +150,16 @@ def _allowances(
     settled_until: datetime | None,
     only: Scope | None,
     as_of: datetime,
-) -> list[Allowance]:
-    """Return the allowances of the periods that have begun. They belong to the recurring charges."""
-    if not items.allowances or only == Scope.USAGE:
-        return []
-    return due_allowances(items.allowances, read_granted(lock, subscription, settled_until), as_of, settled_until)
+) -> tuple[list[AllowanceReturn], list[Allowance]]:
+    """Give back what changes have cut; return it, and the allowances that are due. They belong to the recurring charges."""
+    # An amendment may have replaced all of the time in which a plan granted credits.
+    if only == Scope.USAGE or not subscription.holder_id or not (items.allowances or subscription.amendments > 1):
+        return [], []
+    difference = allowance_difference(lock, subscription, items.allowances, as_of, settled_until)
+    if difference.cut:
+        # The lock of the account comes before the holder's.
+        coupon_uses.wait_turn(lock, subscription)
+    return give_back(lock, subscription, difference.cut), difference.due
 
 
 def _lines(

@@ -18,7 +18,8 @@ from django.db import connection
 from billing.generator.difference.draft import Bill
 from billing.generator.difference.draft_lines import DraftLine
 from billing.generator.difference.reconcile import UsageDue
-from billing.generator.state.spans import AllowanceSpan, BoundedSpan, ItemSpan
+from billing.generator.state.allowance_times import AllowanceSpan
+from billing.generator.state.spans import BoundedSpan, ItemSpan
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState
 from billing.rating.aggregation import Usage
 from billing.rating.limits import MAX_COUNTED, MAX_MINOR, is_in_range

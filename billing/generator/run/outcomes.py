@@ -76,6 +76,8 @@ class SubscriptionResult:
     late_usage_minor: int = 0
     granted: tuple[tuple[str, int], ...] = ()
     """Credit type and amount of each allowance."""
+    returned: tuple[tuple[str, int], ...] = ()
+    """Credit type and amount of what changes have taken back of allowances."""
     covered: tuple[tuple[str, int], ...] = ()
     """Credits spent on usage, less credits given back: credit type, credits."""
     customer: str = ""
@@ -128,8 +130,9 @@ def of_customer(done: SubscriptionResult) -> SubscriptionResult:
 
 def _done(generated: GenerationResult, duration_ms: float) -> SubscriptionResult:
     granted = tuple((one.credit_type, one.amount) for one in generated.granted)
+    returned = tuple((one.credit_type, one.amount) for one in generated.returned)
     if not generated.invoices:
-        return SubscriptionResult(generated.subscription, Outcome.NOTHING_DUE, granted=granted)
+        return SubscriptionResult(generated.subscription, Outcome.NOTHING_DUE, granted=granted, returned=returned)
     return SubscriptionResult(
         subscription=generated.subscription,
         outcome=Outcome.CREATED if all(one.is_draft for one in generated.invoices) else Outcome.FINALISED,
@@ -138,6 +141,7 @@ def _done(generated: GenerationResult, duration_ms: float) -> SubscriptionResult
         periods=generated.periods,
         late_usage_minor=generated.late_usage_minor,
         granted=granted,
+        returned=returned,
         covered=tuple(generated.covered.items()),
     )
 
@@ -156,6 +160,7 @@ class RunSummary:
     periods: int = 0
     late_usage_minor: int = 0
     credits_granted: Counter[str] = field(default_factory=Counter)
+    credits_taken_back: Counter[str] = field(default_factory=Counter)
     credits_spent_on_usage: Counter[str] = field(default_factory=Counter)
     aside: dict[int, int] = field(default_factory=dict)
     """How many subscriptions each worker will try again."""
@@ -175,6 +180,8 @@ class RunSummary:
         self.late_usage_minor += done.late_usage_minor
         for credit_type, amount in done.granted:
             self.credits_granted[credit_type] += amount
+        for credit_type, amount in done.returned:
+            self.credits_taken_back[credit_type] += amount
         for credit_type, amount in done.covered:
             self.credits_spent_on_usage[credit_type] += amount
         for invoice in done.invoices:
@@ -212,6 +219,7 @@ class RunSummary:
             "periods": self.periods,
             "late_usage_minor": self.late_usage_minor,
             "credits_granted": dict(self.credits_granted),
+            "credits_taken_back": dict(self.credits_taken_back),
             "credits_spent_on_usage": dict(self.credits_spent_on_usage),
             "workers_lost": self.workers_lost,
             "limit_reached": self.limit_reached,

@@ -17,7 +17,7 @@ from billing.generator.run.consolidation.gathering import Turns, consolidate
 from billing.generator.run.differences import LineDifference, differences
 from billing.generator.run.due import DueFilter, consolidating, due_among
 from billing.generator.run.generate import dry_run_staying
-from billing.generator.run.steps import GenerationResult
+from billing.generator.run.steps import AllowanceMove, GenerationResult
 from billing.models import Customer, Invoice, InvoicedSubscription, Subscription
 from billing.tax_providers.asking import asks_taxes
 from ledger.database.statements import fetch_rows
@@ -65,6 +65,7 @@ class UpcomingInvoice:
         is_first: there is no invoice before it.
         before: the number of the invoice before it; None: the one before is a preview itself, or there is none.
         different: line by line; empty if there is no invoice before it.
+        allowances: what the same run, and those since the invoice before it, would grant and give back.
     """
 
     as_of: datetime
@@ -72,6 +73,7 @@ class UpcomingInvoice:
     is_first: bool
     before: str | None
     different: tuple[LineDifference, ...]
+    allowances: tuple[AllowanceMove, ...] = ()
 
 
 def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[UpcomingInvoice]:
@@ -92,8 +94,10 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
     assert shown is not None, "next_invoices needs the preview of its caller"
     found: list[UpcomingInvoice] = []
     latest: dict[_Whose, dict[str, Any] | None] = {}
+    moved: list[AllowanceMove] = []
 
     def show(made: GenerationResult) -> None:
+        moved.extend(made.allowances)
         for one, document in zip(made.invoices, made.documents, strict=True):
             if one.is_draft:
                 # A draft in its grace comes when that is over, and one that waits for others on their invoice.
@@ -102,8 +106,11 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
             before = latest[whose] if whose in latest else _latest(*whose)
             different = differences(before, document) if before is not None else ()
             found.append(
-                UpcomingInvoice(as_of, document, before is None, None if before is None else before["number"], different)
+                UpcomingInvoice(
+                    as_of, document, before is None, None if before is None else before["number"], different, tuple(moved)
+                )
             )
+            moved.clear()
             latest[whose] = document
 
     for _ in range(MAX_STEPS):

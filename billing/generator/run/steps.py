@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded
 from billing.documents.finalisation import (
@@ -17,7 +18,7 @@ from billing.documents.finalisation import (
 from billing.generator.difference.draft import Bill
 from billing.generator.difference.due_drafts import RunStep
 from billing.generator.options import Options
-from billing.generator.state.allowances import AllowanceGrant, grant_allowances
+from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, grant_allowances
 from billing.generator.state.overage import set_overage
 from billing.generator.state.subscription_state import SubscriptionState, read_items
 from ledger.database.locks import Lock
@@ -39,6 +40,15 @@ class InvoiceSummary:
     """It goes onto a consolidated invoice, which counts in its place."""
 
 
+class AllowanceMove(NamedTuple):
+    """Credits of a plan's allowance for `[starts_at, ends_at)`: granted if `amount` is above 0, given back if it is below."""
+
+    credit_type: str
+    amount: int
+    starts_at: datetime
+    ends_at: datetime
+
+
 @dataclass(slots=True)
 class GenerationResult:
     """The result of a run for one subscription."""
@@ -50,10 +60,18 @@ class GenerationResult:
     late_usage_minor: int = 0
     granted: list[AllowanceGrant] = field(default_factory=list)
     """The allowances of the plan that the run granted to the customer's holder."""
+    returned: list[AllowanceReturn] = field(default_factory=list)
+    """What changes took back of earlier allowances."""
     covered: Counter[str] = field(default_factory=Counter)
     """Credits spent on usage, less credits given back, by credit type."""
     replaced: set[int] = field(default_factory=set)
     """The drafts that are on these invoices."""
+
+    @property
+    def allowances(self) -> list[AllowanceMove]:
+        """What the run gave back and granted of allowances, in this order."""
+        back = [AllowanceMove(one.credit_type, -one.amount, one.starts_at, one.ends_at) for one in self.returned]
+        return [*back, *(AllowanceMove(one.credit_type, one.amount, one.starts_at, one.ends_at) for one in self.granted)]
 
     def add(self, made: InvoiceSummary, bill: Bill) -> None:
         """Count a new invoice."""
@@ -105,6 +123,7 @@ def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
     if last.has_started:
         set_overage(lock, last.subscription, last.items)
     generated = GenerationResult(last.subscription.ref, granted=[one for step in steps for one in step.granted])
+    generated.returned = [one for step in steps for one in step.returned]
     for step in steps:
         settled = step.settled or {}
         generated.covered.update(step.covered)

@@ -1,30 +1,49 @@
-"""Grants the allowances of a plan: in the run's transaction, under the holder's lock, once per period.
+"""Grants the allowances of a plan: in the run's transaction, under the holder's lock, once for each span of time.
 
-A claim of the kind ALLOWANCE records that a period has had its allowance. It belongs to no invoice, so voiding an invoice neither
-takes the credits back nor grants them again. The idempotency key in the ledger also protects against a second grant.
+A claim of the kind ALLOWANCE records the span of time that had its allowance, and how much of it. A change that cuts the span
+gives back the share of the rest, as far as it is unspent; the claim is released, and written again for what stays. It belongs to
+no invoice, so voiding an invoice neither takes the credits back nor grants them again. The idempotency key in the ledger also
+protects against a second grant.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.db.models.functions import Now
+
 from billing.documents.invoice_locks import invoice_key
+from billing.generator.state.allowance_times import (
+    Allowance,
+    AllowanceDifference,
+    AllowanceSpan,
+    CutAllowance,
+    HeldAllowance,
+    over_cap,
+    reconcile_allowances,
+    settled_start,
+)
 from billing.generator.state.claims import LONG_AGO
-from billing.generator.state.spans import Allowance, AllowanceSpan, over_cap
 from billing.generator.state.subscription_state import SubscriptionState
 from billing.models import Claim
-from billing.rating.periods import TimeSpan
+from billing.rating.proration import MICROSECOND
 from ledger import journal
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
 from ledger.services import earlier_entries
 
-GRANTED = """
-    SELECT starts_at, ends_at FROM billing_claim
+HELD = """
+    SELECT id, starts_at, ends_at, (snapshot ->> 'amount')::bigint, snapshot -> 'terms' FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND ends_at > %s
+"""
+
+# How often a span that begins at an instant was given back: each grant has a key of its own.
+REPLACED = """
+    SELECT count(*) FROM billing_claim
+    WHERE subscription_id = %s AND kind = 5 AND starts_at = %s AND (snapshot ->> 'replaced')::boolean
 """
 
 # The newest claim names the grants that may still have unspent credits, so a long history costs nothing.
@@ -35,9 +54,9 @@ NEWEST = """
     LIMIT 1
 """
 
-# Allowances that began before an instant and had not lapsed by then: those of its period and of the previous one.
+# Allowances that began before an instant and had not lapsed by then.
 LAPSED_SINCE = """
-    SELECT id, starts_at, snapshot FROM billing_claim
+    SELECT id, starts_at, ends_at, snapshot FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at < %s AND ends_at >= %s
         AND (snapshot ->> 'expires_at')::timestamptz > %s AND (snapshot ->> 'pays_usage')::boolean
         AND snapshot ->> 'holder_id' = %s
@@ -63,6 +82,7 @@ class AllowanceGrant:
         grant: their sequence in the ledger.
         lapsed_at: when they would have expired if each run had come in time; None: they are not temporary.
         claim_id: the claim of the period.
+        starts_at, ends_at: the time for which they are.
     """
 
     credit_type: str
@@ -70,6 +90,8 @@ class AllowanceGrant:
     grant: int
     lapsed_at: datetime | None
     claim_id: int
+    starts_at: datetime
+    ends_at: datetime
 
 
 class _AllowanceClaim(NamedTuple):
@@ -77,11 +99,12 @@ class _AllowanceClaim(NamedTuple):
 
     id: int
     starts_at: datetime
+    ends_at: datetime
     snapshot: dict[str, Any]
 
 
-def _allowance_claim(claim_id: int, starts_at: datetime, snapshot: Any) -> _AllowanceClaim:
-    return _AllowanceClaim(claim_id, starts_at, _json(snapshot))
+def _allowance_claim(claim_id: int, starts_at: datetime, ends_at: datetime, snapshot: Any) -> _AllowanceClaim:
+    return _AllowanceClaim(claim_id, starts_at, ends_at, _json(snapshot))
 
 
 def _json(raw: Any) -> dict[str, Any]:
@@ -89,10 +112,103 @@ def _json(raw: Any) -> dict[str, Any]:
     return snapshot
 
 
-def read_granted(lock: Lock, subscription: SubscriptionState, since: datetime | None) -> list[TimeSpan]:
-    """Return the stretches that have had their allowance and that end after `since`."""
+@dataclass(frozen=True, slots=True)
+class AllowanceReturn:
+    """Credits that went back because a change cut the span for which they had been granted; `amount` is above 0."""
+
+    credit_type: str
+    amount: int
+    grant: int
+    starts_at: datetime
+    ends_at: datetime
+
+
+def _held(claim_id: int, starts_at: datetime, ends_at: datetime, amount: int, terms: Any) -> HeldAllowance:
+    return HeldAllowance(claim_id, starts_at, ends_at, amount, json.loads(terms) if isinstance(terms, str) else terms)
+
+
+def allowance_difference(
+    lock: Lock, subscription: SubscriptionState, spans: Sequence[AllowanceSpan], as_of: datetime, since: datetime | None
+) -> AllowanceDifference:
+    """Return what of the granted allowances goes back as of an instant, and which are due.
+
+    Args:
+        since: what ends before it is settled; None: nothing is.
+    """
     lock.ensure_held(invoice_key(subscription.ref))
-    return fetch_rows(TimeSpan, GRANTED, [subscription.id, since or LONG_AGO])
+    while True:
+        since = None if since is None else settled_start(spans, since)
+        held = fetch_rows(_held, HELD, [subscription.id, since or LONG_AGO])
+        earliest = min((one.start for one in held), default=None)
+        if since is None or earliest is None or earliest >= since:
+            return reconcile_allowances(spans, held, as_of, since)
+        since = earliest
+
+
+def give_back(lock: Lock, subscription: SubscriptionState, cut: Sequence[CutAllowance]) -> list[AllowanceReturn]:
+    """Take back what was granted for the time that changes have cut off, as far as it is unspent, and cut the claims.
+
+    Lock order: the caller has the subscription's lock and its turn for the customer's account; then the holder's.
+
+    Raises:
+        HolderBusy: lock_timeout passed.
+    """
+    lock.ensure_held(invoice_key(subscription.ref))
+    if not cut:
+        return []
+    returned: list[AllowanceReturn] = []
+    with holder_lock(subscription.holder_id) as holder:
+        for one in cut:
+            claim = Claim.objects.get(pk=one.claim.id)
+            Claim.objects.filter(pk=claim.pk).update(released_at=Now(), snapshot={**claim.snapshot, "replaced": True})
+            back = _give_back(holder, subscription, claim, one)
+            if back is not None:
+                returned.append(back)
+    return returned
+
+
+def _give_back(holder: Lock, subscription: SubscriptionState, claim: Claim, cut: CutAllowance) -> AllowanceReturn | None:
+    """Take back the credits of one claim, and write what is left of the claim."""
+    snapshot, share = claim.snapshot, cut.claim.amount - cut.amount
+    grant, returned = snapshot["grant"], 0
+    # What nobody could spend is given up first.
+    passed = snapshot["left"]
+    if grant is not None and snapshot["holder_id"] == subscription.holder_id:
+        account = journal.read(holder, subscription.holder_id, snapshot["credit_type"])
+        lot = account.state.lot(grant)
+        if lot is None or lot.is_expired(account.state.now_us):
+            passed = _left(holder, snapshot)
+            grant = None if passed else grant
+        else:
+            returned = min(lot.remaining, max(share - passed, 0))
+    if returned:
+        ledger.revoke_under(
+            holder,
+            holder_id=subscription.holder_id,
+            grant=grant,
+            amount=returned,
+            credit_type=snapshot["credit_type"],
+            idempotency_key=f"allowance/{subscription.ref}/cut/{grant}/{snapshot['cuts']}",
+            reason="Plan allowance for time that is not used",
+            reference=f"subscription {subscription.ref}",
+            actor="billing",
+        )
+    if cut.end > claim.starts_at:
+        Claim.objects.create(
+            subscription_id=subscription.id,
+            item_id=claim.item_id,
+            kind=Claim.Kind.ALLOWANCE,
+            starts_at=claim.starts_at,
+            ends_at=cut.end,
+            quantity=cut.amount if claim.quantity else 0,
+            amount_minor=0,
+            snapshot={
+                **snapshot, "grant": grant, "amount": cut.amount, "left": max(passed - share, 0), "cuts": snapshot["cuts"] + 1,
+            },
+        )  # fmt: skip
+    if not returned:
+        return None
+    return AllowanceReturn(snapshot["credit_type"], returned, snapshot["grant"], cut.end, claim.ends_at)
 
 
 def grant_allowances(
@@ -121,7 +237,9 @@ def grant_allowances(
             allowances = _without_lapsed(holder, subscription, allowances, rollover_grants)
         for allowance in allowances:
             span = allowance.span
-            lapsed = 0 if span.rollover_cap is None else _lapse(holder, subscription, allowance, rollover_grants)
+            key = _key(subscription, allowance)
+            lapses = span.rollover_cap is not None and allowance.begins
+            lapsed = _lapse(holder, subscription, allowance, rollover_grants, key) if lapses else 0
             is_late = allowance.is_lost(now)
             is_temporary = is_late and before_usage and span.usage_schedule is not None
             grant = None
@@ -131,13 +249,13 @@ def grant_allowances(
                     if is_temporary
                     else {"expires_at": allowance.expires_at}
                 )
-                grant = _grant(holder, subscription, allowance, terms)
+                grant = _grant(holder, subscription, allowance, key, terms)
                 if span.rollover_cap is not None:
                     rollover_grants.setdefault(span.credit_type, []).append(grant)
-            claim = _claim(subscription, allowance, grant, rollover_grants, lapsed)
+            claim = _claim(subscription, allowance, grant, rollover_grants, lapsed, key)
             if grant is not None:
                 lapsed_at = allowance.expires_at if is_temporary else None
-                given.append(AllowanceGrant(span.credit_type, allowance.amount, grant, lapsed_at, claim.pk))
+                given.append(AllowanceGrant(span.credit_type, allowance.amount, grant, lapsed_at, claim.pk, *allowance.part))
     return given
 
 
@@ -193,7 +311,7 @@ class EarlyGrants:
         """Grant the rest of those allowances again that had not lapsed by the instant, but have since."""
         if not self._spans:
             return
-        oldest = min(span.schedule.period_at(instant).start for span in self._spans)
+        oldest = min(self._oldest(span, instant) for span in self._spans)
         subscription = self._subscription
         claims = fetch_rows(_allowance_claim, LAPSED_SINCE, [subscription.id, instant, oldest, instant, subscription.holder_id])
         if not claims:
@@ -204,6 +322,17 @@ class EarlyGrants:
                 amount = 0 if claim.id in given else _left(holder, claim.snapshot)
                 if amount:
                     self._temporary.append(_grant_again(holder, subscription, claim, amount))
+
+    @staticmethod
+    def _oldest(span: AllowanceSpan, instant: datetime) -> datetime:
+        """Return the earliest end of an allowance of the span that may not have lapsed by an instant."""
+        assert span.usage_schedule is not None
+        start = span.schedule.period_at(instant).start
+        # A part that a change has cut lapses with its full period.
+        if span.end is None or span.end >= start:
+            return start
+        whole = span.schedule.period_at(span.end - MICROSECOND)
+        return span.end if span.usage_schedule.period_at(whole.end).end > instant else start
 
     def _take_away(self, lapsed: Sequence[AllowanceGrant]) -> None:
         if not lapsed:
@@ -249,7 +378,7 @@ def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _Allowanc
         holder_id=subscription.holder_id,
         amount=amount,
         credit_type=snapshot["credit_type"],
-        idempotency_key=f"allowance/{subscription.ref}/{claim.starts_at.astimezone(UTC).isoformat()}/again/{times}",
+        idempotency_key=f"{snapshot['key']}/again/{times}",
         source="promotional",
         effective_at=claim.starts_at,
         expires_at=ledger.time_of(subscription.holder_id) + TEMPORARY_LIFETIME,
@@ -259,9 +388,8 @@ def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _Allowanc
         actor="billing",
     )
     Claim.objects.filter(pk=claim.id).update(snapshot={**snapshot, "grant": entry.sequence, "left": 0, "times": times})
-    return AllowanceGrant(
-        snapshot["credit_type"], amount, entry.sequence, datetime.fromisoformat(snapshot["expires_at"]), claim.id
-    )
+    lapsed_at = datetime.fromisoformat(snapshot["expires_at"])
+    return AllowanceGrant(snapshot["credit_type"], amount, entry.sequence, lapsed_at, claim.id, claim.starts_at, claim.ends_at)
 
 
 def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
@@ -289,7 +417,7 @@ def _without_lapsed(
             # Earlier grants have their sequences, which are above 0; these have none yet.
             unspent[span.credit_type] = [(one, left[one]) for one in rollover_grants.get(span.credit_type, []) if left.get(one)]
         so_far = unspent[span.credit_type]
-        lapsing = dict(over_cap(so_far, span.rollover_cap))
+        lapsing = dict(over_cap(so_far, span.rollover_cap)) if allowance.begins else {}
         for one, amount in lapsing.items():
             if one <= 0:
                 amounts[-one] -= amount
@@ -298,7 +426,9 @@ def _without_lapsed(
     return [replace(allowance, amount=amount) for allowance, amount in zip(allowances, amounts, strict=True)]
 
 
-def _lapse(holder: Lock, subscription: SubscriptionState, allowance: Allowance, rollover_grants: dict[str, list[int]]) -> int:
+def _lapse(
+    holder: Lock, subscription: SubscriptionState, allowance: Allowance, rollover_grants: dict[str, list[int]], key: str
+) -> int:
     """Take back unspent credits beyond the cap; `rollover_grants` keeps the grants with unspent credits."""
     span = allowance.span
     assert span.rollover_cap is not None
@@ -313,7 +443,7 @@ def _lapse(holder: Lock, subscription: SubscriptionState, allowance: Allowance, 
             grant=grant,
             amount=amount,
             credit_type=span.credit_type,
-            idempotency_key=f"{_key(subscription, allowance)}/cap/{grant}",
+            idempotency_key=f"{key}/cap/{grant}",
             reason="Allowance above the rollover limit",
             reference=f"subscription {subscription.ref}",
             actor="billing",
@@ -323,14 +453,14 @@ def _lapse(holder: Lock, subscription: SubscriptionState, allowance: Allowance, 
     return sum(taken.values())
 
 
-def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, terms: Mapping[str, Any]) -> int:
+def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, key: str, terms: Mapping[str, Any]) -> int:
     """Grant an allowance and return the sequence of the grant."""
     entry = ledger.grant_under(
         holder,
         holder_id=subscription.holder_id,
         amount=allowance.amount,
         credit_type=allowance.span.credit_type,
-        idempotency_key=_key(subscription, allowance),
+        idempotency_key=key,
         source="promotional",
         effective_at=allowance.part.start,
         **terms,
@@ -342,7 +472,9 @@ def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, 
 
 
 def _key(subscription: SubscriptionState, allowance: Allowance) -> str:
-    return f"allowance/{subscription.ref}/{allowance.part.start.isoformat()}"
+    start = allowance.part.start
+    [replaced] = fetch_rows(int, REPLACED, [subscription.id, start])
+    return f"allowance/{subscription.ref}/{start.isoformat()}" + (f"/{replaced}" if replaced else "")
 
 
 def _claim(
@@ -351,6 +483,7 @@ def _claim(
     grant: int | None,
     rollover_grants: Mapping[str, list[int]],
     lapsed: int,
+    key: str,
 ) -> Claim:
     expires_at = allowance.expires_at
     return Claim.objects.create(
@@ -363,6 +496,10 @@ def _claim(
         amount_minor=0,
         snapshot={
             "credit_type": allowance.span.credit_type,
+            "amount": allowance.amount,
+            "terms": allowance.of.terms,
+            "key": key,
+            "cuts": 0,
             "holder_id": subscription.holder_id,
             "grant": grant,
             "rollover_grants": rollover_grants,

@@ -4,10 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from billing.generator.state.allowance_times import next_allowance
 from billing.generator.state.claims import PERIODS_LOOKED_AT
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.overage import next_overage
-from billing.generator.state.spans import ItemSpan, next_allowance, next_bound, next_due
+from billing.generator.state.spans import ItemSpan, next_bound, next_due
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState
 from billing.metering import usage as metering
 from billing.models import Claim

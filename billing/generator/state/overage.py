@@ -8,6 +8,8 @@ import json
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
+from math import floor
 from typing import Any, Final
 
 from billing.documents.invoice_locks import invoice_key
@@ -41,8 +43,17 @@ def overage_spans(items: BillableItems) -> list[ItemSpan]:
 
 def next_overage(items: BillableItems, as_of: datetime) -> datetime | None:
     """Return when terms begin or change after `as_of`; None if they do not."""
-    starts = [span.start for span in overage_spans(items) if span.start > as_of]
+    spans = overage_spans(items)
+    starts = [span.start for span in spans if span.start > as_of]
+    starts += [seats.start for span in spans for seats in _seats(items, span) if seats.start > as_of]
     return min(starts, default=None)
+
+
+def _seats(items: BillableItems, overage: ItemSpan) -> list[ItemSpan]:
+    """Return the times of the price whose units multiply the limit of an overage; none if nothing does."""
+    terms, _ = plans.price_of(overage.price_id)
+    key = (terms.overage or {})["per_quantity_of"]
+    return [] if key is None else [span for spans in items.recurring.values() for span in spans if span.price.key == key]
 
 
 def read_late_overage(lock: Lock, subscription: SubscriptionState, items: BillableItems) -> dict[int, LateClaim]:
@@ -78,13 +89,20 @@ def set_overage(lock: Lock, subscription: SubscriptionState, items: BillableItem
     with holder_lock(subscription.holder_id) as holder:
         for credit_type in sorted({credit_type_of(span.price) for span in spans}):
             of_type = [span for span in spans if credit_type_of(span.price) == credit_type]
-            _set(holder, subscription, credit_type, of_type, now)
+            _set(holder, subscription, credit_type, of_type, items, now)
 
 
-def _set(holder: Lock, subscription: SubscriptionState, credit_type: str, spans: Sequence[ItemSpan], now: datetime) -> None:
+def _set(
+    holder: Lock,
+    subscription: SubscriptionState,
+    credit_type: str,
+    spans: Sequence[ItemSpan],
+    items: BillableItems,
+    now: datetime,
+) -> None:
     known = ledger.overage_under(holder, holder_id=subscription.holder_id, credit_type=credit_type)
     present = known if known is not None and known.at(_us(now), since=0) is not None else None
-    wanted = _terms(spans, now)
+    wanted = _terms(spans, items, now)
     if present is not None and present.reference != subscription.ref:
         if wanted is not None:
             log.warning(
@@ -112,16 +130,21 @@ def _set(holder: Lock, subscription: SubscriptionState, credit_type: str, spans:
     )
 
 
-def _terms(spans: Sequence[ItemSpan], now: datetime) -> dict[str, Any] | None:
+def _terms(spans: Sequence[ItemSpan], items: BillableItems, now: datetime) -> dict[str, Any] | None:
     """Return the terms of the ledger at an instant; None if the subscription is on no plan with overage."""
     span = next((one for one in spans if one.start <= now and (one.end is None or now < one.end)), None)
     if span is None:
         return None
     terms, _ = plans.price_of(span.price_id)
     overage = terms.overage or {}
-    limit = overage.get("limit_credits")
-    if overage.get("limit_minor") is not None:
-        limit = affordable(span.price, overage["limit_minor"], span.currency)
+    limit, money = overage.get("limit_credits"), overage.get("limit_minor")
+    if overage["per_quantity_of"] is not None:
+        units = sum(
+            (one.quantity for one in _seats(items, span) if one.start <= now and (one.end is None or now < one.end)), Decimal(0)
+        )
+        limit, money = (None if each is None else floor(each * units) for each in (limit, money))
+    if money is not None:
+        limit = affordable(span.price, money, span.currency)
     schedule = span.schedule
     # Where another plan with overage follows, its terms replace these.
     follows = any(one.start == span.end for one in spans)

@@ -1,20 +1,14 @@
-"""The times in which items counted and in which a plan had allowances or bounds, and the next due instants. Pure.
-
-An allowance belongs to a period of the plan and is due at its start. A part of a period gets its share of days, in whole credits.
-A period that has its allowance, or a part of it, gets no other: after a change of plan the next period gets the new allowance.
-"""
+"""The times in which items counted and in which a plan had bounds, and the next due instants. Pure."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby, islice
-from math import floor
 
-from billing.rating.periods import Period, Schedule, TimeSpan, periods
-from billing.rating.prices.price import Price, Proration
-from billing.rating.proration import share
+from billing.rating.periods import Period, Schedule, periods
+from billing.rating.prices.price import Price
 from billing.rating.tax.rules import STANDARD_CLASS
 from billing.rating.tax.sales import Taxed
 
@@ -100,98 +94,6 @@ def recent_periods(billed: Iterable[tuple[Period, datetime]], lookback: int) -> 
         full = (period.start, period.end)
         latest[full] = max(start, latest.get(full, start))
     return set(sorted(latest, key=lambda full: latest[full])[-lookback:])
-
-
-@dataclass(frozen=True, slots=True)
-class AllowanceSpan:
-    """The subscription was on a plan that grants credits in `[start, end)`; an end of None is open.
-
-    Args:
-        amount: credits of a full period, above 0.
-        rollover_cap: how many unspent credits roll over into the next period; None: they expire with their period.
-        usage_schedule: the periods of the usage of the same plan for which these credits pay, the longest of several; None: they
-            pay for none. A run rates the last usage after the end of its period, so the credits expire a period of it later.
-    """
-
-    item_id: int
-    credit_type: str
-    amount: int
-    rollover_cap: int | None
-    schedule: Schedule
-    start: datetime
-    end: datetime | None
-    usage_schedule: Schedule | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """The allowance of one period; `amount` is 0 or more."""
-
-    span: AllowanceSpan
-    part: Period
-    amount: int
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """When unspent credits expire; None if they roll over."""
-        if self.span.rollover_cap is not None:
-            return None
-        usage = self.span.usage_schedule
-        return self.part.end if usage is None else usage.period_at(self.part.end).end
-
-    def is_lost(self, now: datetime) -> bool:
-        """Return whether the credits would be expired already."""
-        return self.expires_at is not None and self.expires_at <= now
-
-
-def due_allowances(
-    spans: Iterable[AllowanceSpan], granted: Sequence[TimeSpan], as_of: datetime, since: datetime | None
-) -> list[Allowance]:
-    """Return the allowances of begun periods that have none yet, the oldest first.
-
-    Args:
-        granted: the stretches whose allowance was granted or passed over.
-        since: periods that begin before it are settled; None: no period is settled.
-    """
-    found: list[Allowance] = []
-    for span in spans:
-        for part in periods(span.schedule, max(span.start, since) if since else span.start, span.end):
-            if part.start > as_of:
-                break
-            if not any(one.start < part.end and part.start < one.end for one in granted):
-                fraction = share(span.schedule, part, Proration.DAY).fraction
-                found.append(Allowance(span, part, floor(span.amount * fraction)))
-    return sorted(found, key=lambda one: one.part.start)
-
-
-def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime | None:
-    """Return the start of the first period with an allowance after `as_of`; None if there is no such period."""
-    instants: list[datetime] = []
-    for span in spans:
-        for part in periods(span.schedule, max(span.start, span.schedule.period_at(as_of).start), span.end):
-            if part.start > as_of:
-                instants.append(part.start)
-                break
-    return min(instants, default=None)
-
-
-def over_cap(unspent: Sequence[tuple[int, int]], cap: int) -> list[tuple[int, int]]:
-    """Return the credits to take back so that at most the cap rolls over into the next period: the oldest first.
-
-    Args:
-        unspent: each grant with its rest, the oldest first.
-
-    Returns:
-        Each grant with an amount above 0.
-    """
-    excess = sum(left for _, left in unspent) - cap
-    taken: list[tuple[int, int]] = []
-    for grant, left in unspent:
-        amount = min(left, excess)
-        if amount > 0:
-            taken.append((grant, amount))
-            excess -= amount
-    return taken
 
 
 @dataclass(frozen=True, slots=True)

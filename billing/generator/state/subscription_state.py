@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from itertools import zip_longest
+from math import floor
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,14 +15,15 @@ from django.db.models import JSONField
 
 from billing.documents.invoice_locks import invoice_key
 from billing.errors import NotFound
+from billing.generator.state.allowance_times import AllowanceChange, AllowanceSpan
 from billing.generator.state.open_claims import OpenClaim
-from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
+from billing.generator.state.spans import BoundedSpan, BoundTerms, ItemSpan
 from billing.models import Customer
 from billing.orders import plans
 from billing.orders.taxes.policies import BUYER, buyer_from, policy_from
 from billing.orders.vat_ids.lookups import NEWEST_SQL
 from billing.rating.periods import Interval, Schedule, first_charged_instant, months_of
-from billing.rating.prices.price import PriceKind
+from billing.rating.prices.price import PriceKind, Proration
 from billing.rating.proration import MICROSECOND
 from billing.rating.tax.rules import TaxPolicy
 from ledger.database.locks import Lock
@@ -180,7 +183,7 @@ def read_subscription(lock: Lock, ref: str) -> SubscriptionState:
 
 VERSIONS_SQL = """
     SELECT v.item_id, v.plan_id, v.price_id, v.quantity::text, v.starts_at, v.ends_at, v.is_termination,
-        v.skips_unused, v.anchor_at
+        v.skips_unused, v.anchor_at, v.allowance_change
     FROM billing_itemversion AS v
     WHERE v.subscription_id = %s AND v.superseded_at IS NULL
     ORDER BY v.item_id, v.starts_at
@@ -199,12 +202,13 @@ class _VersionRow(NamedTuple):
     is_termination: bool
     skips_unused: bool
     anchor_at: datetime | None
+    allowance_change: str
 
 
 VERSIONS = Statement(
     "versions_to_bill",
     VERSIONS_SQL,
-    [integer, integer, integer, decimal, instant, instant, boolean, boolean, instant],
+    [integer, integer, integer, decimal, instant, instant, boolean, boolean, instant, bytes.decode],
     row=_VersionRow._make,
 )
 
@@ -235,13 +239,14 @@ def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
     items = BillableItems({}, {}, [], [])
     earlier: dict[int, list[tuple[Schedule, datetime | None]]] = {}
     for row, following in zip_longest(rows, rows[1:]):
-        item_id, _, price_id, quantity, starts_at, ends_at, terminates, skips_unused, anchor_at = row
+        item_id, _, price_id, quantity, starts_at, ends_at, terminates, skips_unused, anchor_at, _ = row
         start = max(starts_at, subscription.active_from)
+        if price_id is None:
+            items.allowances.extend(_allowances(subscription, row, rows))
         if ends_at is not None and ends_at <= start:
             continue
         if price_id is None:
             items.bounded.extend(_bounded(subscription, row, start))
-            items.allowances.extend(_allowances(subscription, row, start))
             continue
         terms, price = plans.price_of(price_id)
         schedule = schedule_of(subscription, terms.interval_of(price), anchor_at)
@@ -279,27 +284,68 @@ def _continues(schedule: Schedule, start: datetime, earlier: Iterable[tuple[Sche
     return bool(ends) and any(end is None or end > schedule.period_at(start).start for end in ends)
 
 
-def _allowances(subscription: SubscriptionState, version: _VersionRow, start: datetime) -> Iterator[AllowanceSpan]:
-    """Return the times of the subscription on a plan that grants credits, if its customer has a holder."""
+def _allowances(subscription: SubscriptionState, version: _VersionRow, rows: Iterable[_VersionRow]) -> Iterator[AllowanceSpan]:
+    """Return the times of the subscription on a plan that grants credits, if its customer has a holder.
+
+    Args:
+        version: of the subscription as a whole.
+        rows: all versions; an allowance per unit has a span for each quantity.
+    """
     terms = plans.terms_of(version.plan_id)
-    if terms.allowance is None or not subscription.holder_id:
+    allowance = terms.allowance
+    if allowance is None or not subscription.holder_id:
         return
+    start = version.starts_at if allowance["in_trial"] else max(version.starts_at, subscription.active_from)
     paid = [
         terms.interval_of(price)
         for _, price in terms.prices
-        if price.credits is not None and price.credits.credit_type == terms.allowance["credit_type"]
+        if price.credits is not None and price.credits.credit_type == allowance["credit_type"]
     ]
     longest = max(paid, key=months_of, default=None)
-    yield AllowanceSpan(
-        item_id=version.item_id,
-        credit_type=terms.allowance["credit_type"],
-        amount=terms.allowance["amount"],
-        rollover_cap=terms.allowance["rollover_cap"],
-        schedule=schedule_of(subscription, terms.interval, version.anchor_at),
-        start=start,
-        end=version.ends_at,
-        usage_schedule=None if longest is None else schedule_of(subscription, longest, version.anchor_at),
-    )
+    interval = Interval(**allowance["interval"]) if allowance["interval"] else terms.interval
+    schedule = schedule_of(subscription, interval, version.anchor_at)
+    end = version.ends_at
+    if version.skips_unused and end is not None:
+        # What is charged for the rest of the period is granted for it.
+        end = schedule_of(subscription, terms.interval, version.anchor_at).period_at(end - MICROSECOND).end
+    fees = {(price.proration, price.bill_last_day) for _, price in terms.prices if price.kind == PriceKind.RECURRING}
+    proration, bill_last_day = fees.pop() if len(fees) == 1 else (Proration.DAY, False)
+    for since, until, quantity, change in _quantities(version, allowance["per_quantity_of"], rows, start, end):
+        yield AllowanceSpan(
+            item_id=version.item_id,
+            credit_type=allowance["credit_type"],
+            amount=Fraction(allowance["amount"]) * Fraction(quantity),
+            rollover_cap=None if allowance["rollover_cap"] is None else floor(allowance["rollover_cap"] * quantity),
+            schedule=schedule,
+            start=since,
+            end=until,
+            usage_schedule=None if longest is None else schedule_of(subscription, longest, version.anchor_at),
+            change=AllowanceChange(change),
+            proration=proration,
+            bill_last_day=bill_last_day,
+            terminates=version.is_termination and until == end,
+        )
+
+
+def _quantities(
+    version: _VersionRow, key: str | None, rows: Iterable[_VersionRow], start: datetime, end: datetime | None
+) -> Iterator[tuple[datetime, datetime | None, Decimal, str]]:
+    """Yield the stretches of `[start, end)` with the quantity of a price in each, above 0, and what their start changes."""
+    if end is not None and end <= start:
+        return
+    if key is None:
+        yield start, end, Decimal(1), version.allowance_change
+        return
+    for row in rows:
+        if row.price_id is None or not row.quantity or plans.price_of(row.price_id)[1].key != key:
+            continue
+        # The end of a version of the price is that of the whole, which may last longer because it skips unused time.
+        until = end if row.ends_at == version.ends_at else row.ends_at
+        ends = [one for one in (until, end) if one is not None]
+        since, until = max(start, row.starts_at), min(ends, default=None)
+        if until is None or until > since:
+            is_first = since <= version.starts_at
+            yield since, until, row.quantity, version.allowance_change if is_first else row.allowance_change
 
 
 def _bounded(subscription: SubscriptionState, version: _VersionRow, start: datetime) -> Iterator[BoundedSpan]:

@@ -76,7 +76,7 @@ def test_a_subscription_is_billed_from_its_plan_to_a_paid_invoice(api, subscribe
 def test_generating_with_nothing_due_is_200_with_an_empty_list(api, subscribed):
     api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-01-01T00:00:00Z"})
     response = api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-01-01T00:00:00Z"})
-    assert (response.status_code, response.json()) == (200, {"invoices": []})
+    assert (response.status_code, response.json()) == (200, {"invoices": [], "allowances": []})
 
 
 def test_a_repeated_key_gets_the_first_response(api, subscribed):
@@ -281,7 +281,7 @@ def test_a_one_off_charge_is_billed_once(api, subscribed):
     [invoice] = api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-01-01T00:00:00Z"}).json()["invoices"]
     assert {line["kind"]: line["amount_minor"] for line in invoice["lines"]} == {"charge": 5000, "recurring": 1000}
     response = api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-01-02T00:00:00Z"})
-    assert response.json() == {"invoices": []}
+    assert response.json() == {"invoices": [], "allowances": []}
     assert Charge.objects.filter(subscription__ref=subscribed).count() == 1
 
 

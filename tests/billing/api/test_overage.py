@@ -36,7 +36,7 @@ def subscribe(api: ApiClient, plan: str, holder: str) -> Any:
 
 def test_the_terms_are_read_back_and_their_price_is_no_price_of_the_list(api: ApiClient) -> None:
     made = api.post("/v1/plans", plan_body(limit_credits=500)).json()
-    expected = {"credit_type": "credits", "price": PRICE, "limit_credits": 500, "limit_minor": None}
+    expected = {"credit_type": "credits", "price": PRICE, "per_quantity_of": None, "limit_credits": 500, "limit_minor": None}
     assert (made["overage"], [price["key"] for price in made["prices"]]) == (expected, ["base"])
     assert api.get(f"/v1/plans/{made['ref']}").json()["overage"] == expected
     assert api.post("/v1/plans", {**plan_body(), "overage": None}).json()["overage"] is None

@@ -36,10 +36,10 @@ class SubscriptionInvoices(WriteEndpoint):
         takes=RequestBody(shape_of(request_schemas.Generation), {"everything due": examples.GENERATION_BODY}),
         responses={
             201: ResponseBody(
-                response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "The new invoices."
+                response_schemas.GeneratedInvoicesSerializer, examples.GENERATED, "The new invoices."
             ),
             200: ResponseBody(
-                response_schemas.GeneratedInvoicesSerializer, {"invoices": []},
+                response_schemas.GeneratedInvoicesSerializer, examples.NOTHING_GENERATED,
                 "An empty list if nothing is due; for a dry run, the invoices that a run would make.",
             ),
         },
@@ -77,4 +77,4 @@ class SubscriptionInvoices(WriteEndpoint):
         )
         generated = generate.generate_held(lock, ref=ref, options=options)
         made = bool(generated.documents) and not options.dry_run
-        return 201 if made else 200, {"invoices": generated.documents}
+        return 201 if made else 200, response_schemas.generated_invoices(generated)

@@ -2453,8 +2453,27 @@ export interface components {
         /** @description Credits granted each period. */
         Allowance: {
             credit_type: string;
+            interval: components["schemas"]["AllowanceInterval"] | null;
             amount: number;
+            per_quantity_of: string | null;
+            in_trial: boolean;
             rollover_cap: number | null;
+        };
+        /** @enum {string} */
+        AllowanceChangeEnum: "prorate" | "keep" | "full";
+        /** @description How often credits are granted, if more often than the plan is billed. */
+        AllowanceInterval: {
+            unit: string;
+            count: number;
+        };
+        /** @description Credits of a plan's allowance that a run grants, or takes back because a change has cut their time. */
+        AllowanceMove: {
+            credit_type: string;
+            /** @description Above 0: granted; below 0: taken back. */
+            amount: number;
+            /** @description The time for which they are. */
+            starts_at: string;
+            ends_at: string;
         };
         /** @description A change from an instant on. */
         Amendment: {
@@ -3901,9 +3920,10 @@ export interface components {
              */
             changed_at: string | null;
         };
-        /** @description The new invoices. */
+        /** @description The new invoices, and the credits of allowances. */
         GeneratedInvoices: {
             invoices: components["schemas"]["Invoice"][];
+            allowances: components["schemas"]["AllowanceMove"][];
         };
         /** @description The options of a run for one subscription. */
         Generation: {
@@ -4978,6 +4998,12 @@ export interface components {
         NewAllowance: {
             /** @description What is granted. Default: `"credits"`. */
             credit_type?: string;
+            /** @description How often they are granted, if more often than the plan is billed: it divides the plan's. */
+            interval?: components["schemas"]["NewInterval"] | null;
+            /** @description The key of a recurring price, such as a seat's: the amount and the cap count for each of its units. */
+            per_quantity_of?: string | null;
+            /** @description True: the time of a trial gets its share too. Default: `false`. */
+            in_trial?: boolean;
             /**
              * Format: int64
              * @description Per full period; a part of a period gets its share of days.
@@ -5032,6 +5058,8 @@ export interface components {
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
+            /** @description With `plan`, `quantities` or `anchor_at`: what happens to the credits of the running period. `prorate` (by default) takes back those of the time that is left, as far as they are unspent, and grants the new share at once; `keep` leaves them, and the new ones begin with the next period; `full` grants all new ones at once. */
+            allowance_change?: components["schemas"]["AllowanceChangeEnum"];
             /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
             phases?: components["schemas"]["Phase"][];
         };
@@ -5256,6 +5284,8 @@ export interface components {
         };
         /** @description Credits that the customer's holder may use beyond those that it has, invoiced at the end of each period. */
         NewOverage: {
+            /** @description The key of a recurring price, such as a seat's: the limit counts for each of its units. */
+            per_quantity_of?: string | null;
             /** @description What is counted. Default: `"credits"`. */
             credit_type?: string;
             /** @description The price of the credits of a period. */
@@ -6637,6 +6667,7 @@ export interface components {
         PlanOverage: {
             credit_type: string;
             price: components["schemas"]["OveragePrice"];
+            per_quantity_of: string | null;
             limit_credits: number | null;
             limit_minor: number | null;
         };
@@ -6703,6 +6734,8 @@ export interface components {
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
+            /** @description With `plan`, `quantities` or `anchor_at`: what happens to the credits of the running period. `prorate` (by default) takes back those of the time that is left, as far as they are unspent, and grants the new share at once; `keep` leaves them, and the new ones begin with the next period; `full` grants all new ones at once. */
+            allowance_change?: components["schemas"]["AllowanceChangeEnum"];
             /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
             phases?: components["schemas"]["Phase"][];
         };
@@ -8314,6 +8347,7 @@ export interface components {
             as_of: string;
             invoice: components["schemas"]["Invoice"];
             difference: components["schemas"]["Difference"] | null;
+            allowances: components["schemas"]["AllowanceMove"][];
         };
         /** @description Usage events. */
         Usage: {

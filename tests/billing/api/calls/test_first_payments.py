@@ -74,7 +74,7 @@ def test_the_answer_names_the_invoice_to_pay_and_the_payment_starts_it(api: ApiC
     assert (listed["ref"], listed["activation"], listed["due_at"]) == (asked["ref"], waiting, None)
     assert api.get(f"/v1/subscriptions/{asked['ref']}/calendar").json()["is_incomplete"] is True
     path = f"/v1/subscriptions/{asked['ref']}"
-    assert api.post(f"{path}/invoices", {"as_of": "2026-03-01T00:00:00Z"}).json() == {"invoices": []}
+    assert api.post(f"{path}/invoices", {"as_of": "2026-03-01T00:00:00Z"}).json() == {"invoices": [], "allowances": []}
     api.post("/v1/payments", {"invoice": waiting["invoice"], "payment": unique("p"), "amount_minor": 3000})
     read = api.get(path).json()
     assert (read["state"], read["activation"]["state"], read["current_period"] is not None) == ("active", "started", True)

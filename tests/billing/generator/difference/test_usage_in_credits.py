@@ -542,12 +542,15 @@ def test_an_allowance_that_an_earlier_run_spent_to_the_last_credit_is_not_given_
     before = movements(holder)
     assert [kind for kind, _ in before[:4]] == ["grant", "spend", "grant", "spend"]
     assert sum(amount for _, amount in before[:4]) == 0
-    # Without the pause it is one period, which is rated again long after its allowance has lapsed.
+    # Without the pause it is one period, which is rated again long after its allowance has lapsed: only the days of the pause
+    # get their share now.
     amend(subscription, during(-3), paused=False)
     use(subscription, "10", during(-3))
     [made] = bill(subscription, midnight())
-    assert [(line["amount_minor"], paid_in_credits(line)) for line in made["lines"]] == [(20, ("0", 0))]
-    assert movements(holder) == before
+    days = (add_months(midnight(), -2) - add_months(midnight(), -3)).days
+    share = 31 * 6 // days - 31 * 3 // days
+    assert [(line["amount_minor"], paid_in_credits(line)) for line in made["lines"]] == [(20 - 2 * share, (str(share), share))]
+    assert movements(holder)[len(before) :] == [("grant", share), ("spend", -share)]
     assert_check_finds_nothing()
 
 

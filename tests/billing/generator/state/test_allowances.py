@@ -12,14 +12,14 @@ from billing.documents import finalisation, invoices
 from billing.generator.options import Options, Scope
 from billing.generator.run.due import DueFilter, DueWalk
 from billing.generator.run.generate import generate_in
-from billing.generator.state.spans import AllowanceSpan, due_allowances, next_allowance, over_cap
+from billing.generator.state.allowance_times import AllowanceSpan, HeldAllowance, next_allowance, over_cap, reconcile_allowances
 from billing.models import Claim, Cursor
 from billing.orders import subscriptions
 from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
-from billing.rating.periods import Interval, IntervalUnit, Schedule, TimeSpan, add_months
+from billing.rating.periods import Interval, IntervalUnit, Schedule, add_months
 from ledger import reads, services
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique
 from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
@@ -168,16 +168,22 @@ def test_a_new_allowance_does_not_pay_the_invoice_of_the_same_period():
     assert movements(holder) == [("grant", 300), ("spend", -300), ("grant", 5000)]
 
 
-def test_another_plan_grants_from_the_next_period_on():
+def test_another_plan_gives_back_the_rest_of_the_allowance_and_grants_its_share_at_once():
     holder, subscription = with_allowance(500)
     bill(subscription, midnight())
     larger = PlanFactory(prices=[recurring(unit_amount="50.00")], allowance={"amount": 9000})
-    change_at = midnight() + timedelta(days=9)
-    subscriptions.amend_subscription(ref=subscription.ref, effective_at=change_at, wish=Wish(plan=larger.code))
-    bill(subscription, change_at)
-    assert movements(holder) == [("grant", 500)]
-    bill(subscription, add_months(midnight(), 1))
-    assert movements(holder) == [("grant", 500), ("grant", 9000)]
+    change_at, end = midnight() + timedelta(days=9), add_months(midnight(), 1)
+    amend(subscription, change_at, plan=larger.code)
+    done = generate_in(ref=subscription.ref, options=Options(as_of=change_at))
+    days = (end - midnight()).days
+    kept, share = 500 * 9 // days, 9000 * (days - 9) // days
+    assert movements(holder) == [("grant", 500), ("revoke", kept - 500), ("grant", share)]
+    assert [(one.amount, one.starts_at, one.ends_at) for one in done.returned] == [(500 - kept, change_at, end)]
+    # What was given for nine days stays until the end that it came with.
+    assert {lot.remaining: lot.expires_at for lot in reads.balance(holder).lots} == {kept: end, share: end}
+    assert bill(subscription, change_at) == []
+    bill(subscription, end)
+    assert movements(holder)[3:] == [("grant", 9000)]
 
 
 def test_runs_of_usage_alone_grant_nothing_and_lose_nothing():
@@ -249,16 +255,15 @@ def allowance_span(start: datetime, end: datetime | None = None, amount: int = 1
     return AllowanceSpan(1, "credits", amount, None, MONTHLY, start, end)
 
 
+def due(spans: list[AllowanceSpan], as_of: datetime, held: list[HeldAllowance] | None = None) -> list[tuple[datetime, int]]:
+    """What is granted as of an instant: the start of each span, and its credits."""
+    return [(one.part.start, one.amount) for one in reconcile_allowances(spans, held or [], as_of).due]
+
+
 def test_a_part_of_a_period_gets_its_share_of_days_in_whole_credits():
     # 100 credits: 22 of January's 31 days are 70.96; 10 of February's 28 are 35.71.
-    amounts = [one.amount for one in due_allowances([allowance_span(at(1, 10), at(2, 11))], [], at(2, 28), None)]
-    assert amounts == [70, 35]
-    assert [one.amount for one in due_allowances([allowance_span(at(1, 31), amount=1)], [], at(1, 31), None)] == [0]
-
-
-def test_a_period_of_which_a_part_was_seen_to_gets_nothing_more():
-    spans = [allowance_span(at(1, 1), at(1, 11)), allowance_span(at(1, 21))]
-    assert [one.part.start for one in due_allowances(spans, [TimeSpan(at(1, 1), at(2, 1))], at(2, 1), None)] == [at(2, 1)]
+    assert [amount for _, amount in due([allowance_span(at(1, 10), at(2, 11))], at(2, 28))] == [70, 35]
+    assert due([allowance_span(at(1, 31), amount=1)], at(1, 31)) == [(at(1, 31), 0)]
 
 
 def test_the_next_allowance_is_at_the_next_start_of_a_period():

@@ -12,6 +12,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 AggregationEnum: TypeAlias = Literal["count", "sum", "max", "last", "unique", "weighted_sum", "daily_level"]
 AlertBodyStateEnum: TypeAlias = Literal["declared", "ended"]
+AllowanceChangeEnum: TypeAlias = Literal["prorate", "keep", "full"]
 ApiKeyStateEnum: TypeAlias = Literal["active", "expired", "revoked"]
 BatchModeEnum: TypeAlias = Literal["atomic", "each"]
 BecauseEnum: TypeAlias = Literal[
@@ -186,8 +187,27 @@ class Allowance(TypedDict):
     """Credits granted each period."""
 
     credit_type: str
+    interval: AllowanceInterval | None
     amount: int
+    per_quantity_of: str | None
+    in_trial: bool
     rollover_cap: int | None
+
+
+class AllowanceInterval(TypedDict):
+    """How often credits are granted, if more often than the plan is billed."""
+
+    unit: str
+    count: int
+
+
+class AllowanceMove(TypedDict):
+    """Credits of a plan's allowance that a run grants, or takes back because a change has cut their time."""
+
+    credit_type: str
+    amount: int
+    starts_at: str
+    ends_at: str
 
 
 class Amendment(TypedDict):
@@ -874,9 +894,10 @@ class FreezeBody(TypedDict):
 
 
 class GeneratedInvoices(TypedDict):
-    """The new invoices."""
+    """The new invoices, and the credits of allowances."""
 
     invoices: list[Invoice]
+    allowances: list[AllowanceMove]
 
 
 class GivenCoupon(TypedDict):
@@ -1376,6 +1397,9 @@ class NewAllowance(TypedDict):
     """Credits that the customer's holder gets each period."""
 
     credit_type: NotRequired[str]
+    interval: NotRequired[NewInterval | None]
+    per_quantity_of: NotRequired[str | None]
+    in_trial: NotRequired[bool]
     amount: int
     rollover_cap: NotRequired[int | None]
 
@@ -1397,6 +1421,7 @@ class NewInterval(TypedDict):
 class NewOverage(TypedDict):
     """Credits that the customer's holder may use beyond those that it has, invoiced at the end of each period."""
 
+    per_quantity_of: NotRequired[str | None]
     credit_type: NotRequired[str]
     price: OveragePrice
     limit_credits: NotRequired[int | None]
@@ -1808,6 +1833,7 @@ class PlanOverage(TypedDict):
 
     credit_type: str
     price: OveragePrice
+    per_quantity_of: str | None
     limit_credits: int | None
     limit_minor: int | None
 
@@ -1834,6 +1860,7 @@ class PreviewedAmendment(TypedDict):
     consolidated_invoicing: NotRequired[bool | None]
     unused_time: NotRequired[UnusedTimeEnum]
     charges_while_paused: NotRequired[bool]
+    allowance_change: NotRequired[AllowanceChangeEnum]
     phases: NotRequired[Sequence[Phase]]
 
 
@@ -2545,6 +2572,7 @@ class UpcomingInvoice(TypedDict):
     as_of: str
     invoice: Invoice
     difference: Difference | None
+    allowances: list[AllowanceMove]
 
 
 class UsageEvent(TypedDict):

@@ -1,0 +1,306 @@
+"""The allowances of a subscription: for which span of time each is, what a change gives back, and what is due. Pure.
+
+What is charged for a day is granted for that day. The target has a part for each stretch of a period on the same terms, with its
+share of the credits; the claims say for which spans credits were granted. What a claim has beyond its part goes back, and what a
+part lacks is granted, so runs in time, late or in steps come to the same.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import takewhile
+from math import floor
+
+from billing.orders.item_versions import AllowanceChange
+from billing.rating.periods import Period, Schedule, TimeSpan, periods
+from billing.rating.prices.price import Proration
+from billing.rating.proration import MICROSECOND, share
+
+
+@dataclass(frozen=True, slots=True)
+class AllowanceSpan:
+    """The subscription was on a plan that grants credits in `[start, end)`; an end of None is open.
+
+    Args:
+        amount: credits of a full period, above 0.
+        rollover_cap: how many unspent credits roll over into the next period; None: they expire with their period.
+        usage_schedule: the periods of the usage of the same plan for which these credits pay, the longest of several; None: they
+            pay for none. A run rates the last usage after the end of its period, so the credits expire a period of it later.
+        change: what the change at its start does with the allowance before it.
+        proration, bill_last_day: how the plan's fees charge a part of a period.
+        terminates: it ends because the subscription does.
+    """
+
+    item_id: int
+    credit_type: str
+    amount: Fraction | int
+    rollover_cap: int | None
+    schedule: Schedule
+    start: datetime
+    end: datetime | None
+    usage_schedule: Schedule | None = None
+    change: AllowanceChange = AllowanceChange.PRORATE
+    proration: Proration = Proration.DAY
+    bill_last_day: bool = False
+    terminates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllowancePart:
+    """A stretch of a period on the same terms."""
+
+    span: AllowanceSpan
+    part: Period
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a change within the period grants all credits of it."""
+        return self.span.change == AllowanceChange.FULL and self.part.full_start < self.part.start == self.span.start
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When unspent credits expire: with the full period, also if a change has cut it; None if they roll over."""
+        if self.span.rollover_cap is not None:
+            return None
+        usage = self.span.usage_schedule
+        return self.part.full_end if usage is None else usage.period_at(self.part.full_end).end
+
+    @property
+    def terms(self) -> list[str]:
+        """What the credits were given for; a claim of the same terms is not granted again."""
+        return [
+            self.span.credit_type,
+            str(Fraction(self.span.amount)),
+            str(self.span.rollover_cap),
+            _text(self.part.full_start),
+            _text(self.part.full_end),
+            _text(self.expires_at),
+            str(self.span.usage_schedule is not None),
+            _text(self.part.start) if self.is_full else "",
+        ]
+
+    def until(self, instant: datetime) -> int:
+        """Return the whole credits for the time from the start of the part up to an instant of it."""
+        if instant <= self.part.start:
+            return 0
+        whole = self._fraction(self.part.full_end) if self.is_full else Fraction(1)
+        return floor(self.span.amount * self._fraction(instant) / (whole or 1))
+
+    def _fraction(self, end: datetime) -> Fraction:
+        return share(
+            self.span.schedule,
+            replace(self.part, end=end),
+            self.span.proration,
+            terminated=self.span.terminates and end == self.span.end,
+            bill_last_day=self.span.bill_last_day,
+        ).fraction
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAllowance:
+    """A claim: for `[start, end)` a run granted `amount` credits, 0 or more, or passed them over."""
+
+    id: int
+    start: datetime
+    end: datetime
+    amount: int
+    terms: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """The allowance of a part of a period; `amount` is 0 or more.
+
+    Args:
+        begins: it is the first of its period, so what rolled over is cut to its cap.
+    """
+
+    of: AllowancePart
+    part: TimeSpan
+    amount: int
+    begins: bool = True
+
+    @property
+    def span(self) -> AllowanceSpan:
+        return self.of.span
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return self.of.expires_at
+
+    def is_lost(self, now: datetime) -> bool:
+        """Return whether the credits would be expired already."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+@dataclass(frozen=True, slots=True)
+class CutAllowance:
+    """A claim that a change has cut: it keeps `amount` credits for the time up to `end`, or nothing if its end is its start."""
+
+    claim: HeldAllowance
+    end: datetime
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllowanceDifference:
+    """What a run has to do so that the claims are those of the target: give back first, then grant, the oldest first."""
+
+    cut: list[CutAllowance]
+    due: list[Allowance]
+
+
+def reconcile_allowances(
+    spans: Iterable[AllowanceSpan], held: Iterable[HeldAllowance], as_of: datetime, since: datetime | None = None
+) -> AllowanceDifference:
+    """Return what of the claims goes back, and which allowances of begun time are due.
+
+    Nothing that takes effect after `as_of` changes anything.
+
+    Args:
+        held: all claims that end after `since`.
+        since: what ends before it is settled; a part of the target that contains it is there in whole.
+    """
+    parts = list(takewhile(lambda one: one.part.start <= as_of, _parts(spans, since)))
+    begun = sorted((one for one in held if one.start <= as_of), key=lambda one: one.start)
+    later = [one.start for one in held if one.start > as_of]
+    cut: list[CutAllowance] = []
+    kept: list[tuple[AllowancePart, TimeSpan]] = []
+    for claim in begun:
+        of = next((one for one in parts if one.part.start <= claim.start < one.part.end and one.terms == claim.terms), None)
+        if of is None:
+            cut.append(CutAllowance(claim, claim.start, 0))
+            continue
+        if of.part.end < claim.end and of.part.end <= as_of:
+            amount = min(claim.amount, of.until(of.part.end) - of.until(claim.start))
+            cut.append(CutAllowance(claim, of.part.end, amount))
+        kept.append((of, TimeSpan(claim.start, min(claim.end, of.part.end))))
+    due: list[Allowance] = []
+    for one in parts:
+        for start, gap_end in _gaps(one.part, [span for of, span in kept if of == one]):
+            end = min([gap_end, *(at for at in later if at > start)])
+            if start <= as_of:
+                due.append(Allowance(one, TimeSpan(start, end), one.until(end) - one.until(start), _begins(one, start, parts)))
+    return AllowanceDifference(cut, sorted(due, key=lambda one: one.part.start))
+
+
+def _begins(of: AllowancePart, start: datetime, parts: Iterable[AllowancePart]) -> bool:
+    """Return whether no earlier allowance of the credit type reaches into the same full period."""
+    return start == of.part.start and not any(
+        one.part.start < start and one.part.end > of.part.full_start and one.span.credit_type == of.span.credit_type
+        for one in parts
+    )
+
+
+def _gaps(part: Period, kept: Sequence[TimeSpan]) -> Iterator[tuple[datetime, datetime]]:
+    start = part.start
+    for span in sorted(kept):
+        if span.start > start:
+            yield start, span.start
+        start = max(start, span.end)
+    if start < part.end:
+        yield start, part.end
+
+
+def settled_start(spans: Iterable[AllowanceSpan], since: datetime) -> datetime:
+    """Return the start of the part that contains an instant, or the instant: what ends before it is settled too."""
+    starts = [max(span.start, span.schedule.period_at(since).start) for span in _resolved(spans) if _contains(span, since)]
+    return min([since, *starts])
+
+
+def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime | None:
+    """Return the first instant after `as_of` at which an allowance begins or is cut; None if there is no such instant."""
+    instants: list[datetime] = []
+    for span in _resolved(spans):
+        for part in periods(span.schedule, max(span.start, span.schedule.period_at(as_of).start), span.end):
+            if part.start > as_of:
+                instants.append(part.start)
+                break
+        if span.end is not None and span.end > as_of and span.schedule.period_at(span.end).start != span.end:
+            instants.append(span.end)
+    return min(instants, default=None)
+
+
+def allowances_from(spans: Iterable[AllowanceSpan], as_of: datetime, count: int) -> list[Allowance]:
+    """Return the next allowances that begin after `as_of`, at most `count`."""
+    found: list[Allowance] = []
+    for one in _parts(spans, as_of):
+        if one.part.start > as_of:
+            found.append(Allowance(one, TimeSpan(one.part.start, one.part.end), one.until(one.part.end)))
+            if len(found) == count:
+                break
+    return found
+
+
+def _parts(spans: Iterable[AllowanceSpan], since: datetime | None) -> Iterator[AllowancePart]:
+    """Yield the parts that end after `since`, each in whole, in order of time; of an open span there is no last one."""
+    resolved = _resolved(spans)
+    for n, span in enumerate(resolved):
+        start = span.start
+        if since is not None and since > start:
+            start = max(start, span.schedule.period_at(since).start)
+        for part in periods(span.schedule, start, span.end):
+            if since is None or part.end > since:
+                before = (one for one in resolved[:n] if one.schedule == span.schedule)
+                yield AllowancePart(span, replace(part, continues=any(_reaches(one, part.full_start) for one in before)))
+
+
+def _reaches(span: AllowanceSpan, instant: datetime) -> bool:
+    return span.end is None or span.end > instant
+
+
+def _contains(span: AllowanceSpan, instant: datetime) -> bool:
+    return span.start <= instant and _reaches(span, instant)
+
+
+def _resolved(spans: Iterable[AllowanceSpan]) -> list[AllowanceSpan]:
+    """Return the spans in order, each kept one up to the end of its period, and those of the same terms as one."""
+    found: list[AllowanceSpan] = []
+    for given in sorted(spans, key=lambda one: one.start):
+        span, before = given, found[-1] if found else None
+        if before is None or before.end is None or before.end < span.start:
+            found.append(span)
+            continue
+        if span.change == AllowanceChange.KEEP and before.end == span.start:
+            end = before.schedule.period_at(span.start - MICROSECOND).end
+            before = found[-1] = replace(before, end=end if span.end is None else min(end, span.end), terminates=False)
+        assert before.end is not None
+        if span.end is not None and span.end <= before.end:
+            continue
+        span = replace(span, start=max(span.start, before.end))
+        if _same_terms(before, span):
+            found[-1] = replace(before, end=span.end, terminates=span.terminates)
+        else:
+            found.append(span)
+    return found
+
+
+def _same_terms(before: AllowanceSpan, span: AllowanceSpan) -> bool:
+    if before.end != span.start or span.change == AllowanceChange.FULL:
+        return False
+    alike = replace(span, item_id=before.item_id, start=before.start, end=before.end, change=before.change)
+    return replace(alike, terminates=before.terminates) == before
+
+
+def _text(instant: datetime | None) -> str:
+    return "" if instant is None else instant.astimezone(UTC).isoformat()
+
+
+def over_cap(unspent: Sequence[tuple[int, int]], cap: int) -> list[tuple[int, int]]:
+    """Return the credits to take back so that at most the cap rolls over into the next period: the oldest first.
+
+    Args:
+        unspent: each grant with its rest, the oldest first.
+
+    Returns:
+        Each grant with an amount above 0.
+    """
+    excess = sum(left for _, left in unspent) - cap
+    taken: list[tuple[int, int]] = []
+    for grant, left in unspent:
+        amount = min(left, excess)
+        if amount > 0:
+            taken.append((grant, amount))
+            excess -= amount
+    return taken
