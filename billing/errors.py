@@ -286,6 +286,25 @@ class SellerMissing(LedgerError):
     answer = Answer(409, "A document names the seller. Record the seller: manage.py seller --file seller.json.")
 
 
+class BrokenRule(TypedDict):
+    """A rule of e-invoices that the document would break."""
+
+    rule: Annotated[str, Text("As EN 16931, XRechnung or Peppol name it.", most=64)]
+    detail: Annotated[str, Text("In a sentence.", most=500)]
+
+
+class EInvoiceMissing(LedgerError):
+    """The document has no e-invoice, because it would break a rule. Nothing was written."""
+
+    code = "e-invoice-missing"
+    title = "The document has no e-invoice"
+    answer = Answer(
+        409, "`faults` has the rules that it would break. Give seller and customer what they lack; the next documents have it."
+    )
+
+    faults: Annotated[list[BrokenRule], ListOf(Members(BrokenRule), "The rules that it would break.", most=1_000)]
+
+
 class CouponNotApplicable(Refused):
     """The customer cannot get the coupon: its currency differs, or the customer has it already."""
 

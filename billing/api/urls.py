@@ -93,16 +93,18 @@ urlpatterns: list[URLPattern] = [
     path("invoices", invoices.Invoices.as_view()),
     path(f"invoices/{INVOICE_PATH}", invoices.OneInvoice.as_view()),
     path(f"invoices/{INVOICE_PATH}.pdf", pdfs.InvoicePdf.as_view()),
+    path(f"invoices/{INVOICE_PATH}.xml", pdfs.InvoiceXml.as_view()),
     path(f"invoices/{INVOICE_PATH}/transitions", invoices.InvoiceTransitions.as_view()),
     path(f"invoices/{INVOICE_PATH}/credit-payments", payments.CreditPayments.as_view()),
     path(f"invoices/{INVOICE_PATH}/credit-notes", credit_notes.InvoiceCreditNotes.as_view()),
     path("credit-notes", credit_notes.CreditNotes.as_view()),
     path(f"credit-notes/{CREDIT_NOTE_PATH}", credit_notes.OneCreditNote.as_view()),
     path(f"credit-notes/{CREDIT_NOTE_PATH}.pdf", pdfs.CreditNotePdf.as_view()),
+    path(f"credit-notes/{CREDIT_NOTE_PATH}.xml", pdfs.CreditNoteXml.as_view()),
     path(f"invoices/{INVOICE_PATH}/finalize", invoices.Finalize.as_view()),
     path(f"invoices/{INVOICE_PATH}/pay", invoices.Pay.as_view()),
     path(f"invoices/{INVOICE_PATH}/void", invoices.Void.as_view()),
     path(f"invoices/{INVOICE_PATH}/mark-uncollectible", invoices.MarkUncollectible.as_view()),
 ]
 if not IS_INSTALLED:
-    urlpatterns = [each for each in urlpatterns if not str(each.pattern).endswith(".pdf")]
+    urlpatterns = [each for each in urlpatterns if not str(each.pattern).endswith((".pdf", ".xml"))]

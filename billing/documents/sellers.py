@@ -18,7 +18,7 @@ from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
 from billing.rating.tax.rules import ALIASES, TaxRules
 from billing.rating.tax.vat import EU
-from billing.rating.values import EMAIL, Country, Currency, OneLine, Ref, VatId
+from billing.rating.values import EMAIL, Country, Currency, ElectronicAddress, OneLine, Ref, VatId
 from billing.tax_providers.configured import is_configured
 from ledger import conf
 from ledger.database.lock_names import SELLERS
@@ -122,6 +122,12 @@ class NewSeller(Record):
     register: Annotated[str, OneLine("Company register and number.", most=100)] = ""
     email: Annotated[str, OneLine("For questions about documents.", most=100)] = ""
     phone: Annotated[str, OneLine("For questions about documents.", most=40)] = ""
+    electronic_address: Annotated[
+        str,
+        ElectronicAddress(
+            "BT-34 of e-invoices: a scheme's code (EAS), a colon and the address, such as 0204:991-01234-56; empty: the e-mail."
+        ),
+    ] = ""
     website: Annotated[str, OneLine("Website.", most=100)] = ""
     iban: Annotated[str, Iban("The account to pay to.")] = ""
     bic: Annotated[

@@ -80,9 +80,20 @@ def check_text(figures: Mapping[str, Any]) -> str:
     """Return the text about a check."""
     lines = [f"{finding['finding']}: {finding['what']}" for finding in figures["findings"]]
     lines += [f"Usage that no run bills: {_never_billed([one])}" for one in figures["usage_never_billed"]]
+    lines += _e_invoice_lines(figures["e_invoices"])
     count = len(figures["findings"])
     lines.append(f"{count} finding{'' if count == 1 else 's'}." if count else "Clean: the bills follow from the stored data.")
     return "\n".join(lines)
+
+
+def _e_invoice_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many documents have no e-invoice, and the rules that they would break; nothing if all have one."""
+    without = found["lacking"] + found["broken"]
+    if not without:
+        return
+    rules = ", ".join(f"{rule} ({many:,})" for rule, many in found["rules"].items())
+    named = f" To look at: {', '.join(found['numbers'])}." if found["numbers"] else ""
+    yield f"Without e-invoice: {without:,} of {found['documents']:,} documents of the last 31 days, by {rules}.{named}"
 
 
 def explanation_text(explanation: Mapping[str, Any]) -> str:

@@ -1098,7 +1098,7 @@ CREATE TRIGGER told AFTER INSERT ON billing_vatlookup FOR EACH ROW EXECUTE FUNCT
 -- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
     billing_personal_columns('billing_customer')
-        || '{language,vat_status,terms_days,grace_days,hold_days,consolidated_invoicing,seller}'::text[]);
+        || '{language,vat_status,e_invoice_format,terms_days,grace_days,hold_days,consolidated_invoicing,seller}'::text[]);
 CALL ledger_have_registered('billing_vatlookup', '{id}', billing_personal_columns('billing_vatlookup'));
 CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_days,consolidated_invoicing}');
 CALL ledger_have_registered('billing_item', '{id}');

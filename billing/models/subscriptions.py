@@ -29,6 +29,20 @@ class Customer(AboutPeople):
     vat_status = impersonal(
         models.CharField(max_length=16, default="taxable", db_comment="taxable, reverse_charge or exempt"), on_documents=True
     )
+    e_invoice_format = impersonal(
+        models.CharField(max_length=16, default="en16931", db_default="en16931", db_comment="en16931, xrechnung or peppol"),
+        on_documents=True,
+    )
+    buyer_reference = personal(
+        models.CharField(max_length=100, blank=True, default="", db_default="", db_comment="BT-10 of e-invoices"),
+        words="buyer reference",
+        on_documents=True,
+    )
+    electronic_address = personal(
+        models.CharField(max_length=105, blank=True, default="", db_default="", db_comment="BT-49 of e-invoices with its scheme"),
+        words="electronic address",
+        on_documents=True,
+    )
     terms_days = impersonal(models.PositiveIntegerField(default=30, db_comment="days from issue to due date"))
     grace_days = impersonal(
         models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated again")

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from billing.errors import AlreadyExists
@@ -13,7 +14,7 @@ from billing.orders.vat_ids import lookups
 from billing.orders.vat_ids.vies import Lookup
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax.vat import VatStatus
-from billing.rating.values import Currency, Email, Ref, VatId
+from billing.rating.values import Currency, ElectronicAddress, Email, OneLine, Ref, VatId
 from ledger.database.lock_names import CUSTOMER, CUSTOMER_ACCOUNT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -42,7 +43,20 @@ VAT_WORDS: Final = {
     "reverse_charge": "reverse charge",
     "exempt": "exempt from VAT",
 }
+E_INVOICE_WORDS: Final = {
+    "en16931": "EN 16931 (CII)",
+    "xrechnung": "XRechnung (CII)",
+    "peppol": "Peppol BIS Billing 3 (UBL)",
+}
 CONSOLIDATION_WORDS: Final = {True: "one for all subscriptions of a day", False: "one for each subscription"}
+
+
+class EInvoiceFormat(StrEnum):
+    """The form of a customer's e-invoices."""
+
+    EN16931 = "en16931"
+    XRECHNUNG = "xrechnung"
+    PEPPOL = "peppol"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +132,34 @@ class NewCustomer(Record):
         ),
         GoesOut(label="VAT", words=VAT_WORDS, column="VAT status", example="taxable"),
     ] = VatStatus.TAXABLE.value
+    e_invoice_format: Annotated[
+        str,
+        Choice(
+            EInvoiceFormat,
+            "The form of e-invoices: en16931 (CII), xrechnung (CII) or peppol (Peppol BIS Billing 3, UBL). The PDF has Factur-X.",
+        ),
+        GoesOut(label="E-invoices", words=E_INVOICE_WORDS, is_needed=False, column=None, example="en16931"),
+    ] = EInvoiceFormat.EN16931.value
+    buyer_reference: Annotated[
+        str,
+        OneLine("BT-10 of e-invoices, such as a Leitweg-ID; by default the customer's `ref`.", most=100),
+        GoesOut(
+            label="Buyer reference",
+            help="On e-invoices: the Leitweg-ID of a public buyer, or what the customer wants to read there.",
+            column=None,
+            example="04011000-12345-34",
+        ),
+    ] = ""
+    electronic_address: Annotated[
+        str,
+        ElectronicAddress("BT-49 of e-invoices: the code of a scheme (EAS), a colon and the address, such as 0204:991-01234-56."),
+        GoesOut(
+            label="Electronic address",
+            help="On e-invoices: the code of its scheme, a colon and the address, such as 0204:991-01234-56.",
+            column=None,
+            example="0204:991-01234-56",
+        ),
+    ] = ""
     terms_days: Annotated[
         int | None,
         Integer("Days from the issue to the due date; by default those of the seller.", least=0, most=MAX_TERMS_DAYS, null=True),
@@ -201,6 +243,9 @@ class CustomerChange(Record):
     email: Annotated[str | None, Email("Where documents are mailed to; empty for nowhere.")] = None
     vat_id: Annotated[str | None, VatId("VAT identification number, as for a new customer.")] = None
     vat_status: Annotated[str | None, Choice(VatStatus, "As for a new customer.")] = None
+    e_invoice_format: Annotated[str | None, Choice(EInvoiceFormat, "As for a new customer, from the next document on.")] = None
+    buyer_reference: Annotated[str | None, OneLine("BT-10 of e-invoices; empty: the customer's `ref`.", most=100)] = None
+    electronic_address: Annotated[str | None, ElectronicAddress("BT-49 of e-invoices; empty: none.")] = None
     terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
     grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None
     seller: Annotated[str | None, Ref("The seller on the customer's later documents, by its ref.")] = None

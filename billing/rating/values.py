@@ -11,8 +11,21 @@ from ledger.records import Record
 from ledger.values import Choice, Currency, Holder, Integer, InvalidValue, Number, Text
 
 __all__ = [
-    "CREDIT", "EMAIL", "MANUAL", "Currency", "Email", "Money", "NewInterval", "OneLine", "PaymentId", "Provider", "Ref", "Units",
-    "Used", "VatId",
+    "CREDIT",
+    "EMAIL",
+    "MANUAL",
+    "Currency",
+    "ElectronicAddress",
+    "Email",
+    "Money",
+    "NewInterval",
+    "OneLine",
+    "PaymentId",
+    "Provider",
+    "Ref",
+    "Units",
+    "Used",
+    "VatId",
 ]  # fmt: skip
 
 Ref = Holder
@@ -52,6 +65,12 @@ class NewInterval(Record):
 
     unit: Annotated[str, Choice(IntervalUnit, "What is counted.")]
     count: Annotated[int, Integer("How many.", least=1, most=MAX_INTERVAL_COUNT)] = 1
+
+
+ElectronicAddress = partial(
+    Text, most=105, pattern=r"(?:(?:EM|[0-9]{4}):[!-~]{1,100})?", rule="the code of a scheme, a colon and an address"
+)
+"""An address for e-invoices with the code of its scheme in the EAS list, such as 0204:991-01234-56; empty for none."""
 
 
 class OneLine(Text):

@@ -209,9 +209,9 @@ BILLING: Final = (
         others={"Polar": "yes, as merchant of record", "Kill Bill": "plug-ins", "Stripe billing credits": "Stripe Tax"},
     ),
     Feature(
-        name="PDF invoices that contain the e-invoice (Factur-X)",
+        name="e-invoices by EN 16931: Factur-X in the PDF, XRechnung, Peppol BIS 3",
         here="yes",
-        shown_by="tests/billing/documents/test_printed.py",
+        shown_by="tests/billing/documents/test_e_invoices.py",
     ),
     Feature(
         name="several sellers, each with series of numbers",

@@ -67,7 +67,8 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_customer": (
         *APPEND,
         columns(
-            "name", "language", "address", "email", "vat_id", "vat_status", "terms_days", "grace_days", "hold_days",
+            "name", "language", "address", "email", "vat_id", "vat_status", "e_invoice_format", "buyer_reference",
+            "electronic_address", "terms_days", "grace_days", "hold_days",
             "consolidated_invoicing", "seller",
         ),
     ),

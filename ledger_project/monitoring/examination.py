@@ -46,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     work_checks.anchor,
     work_checks.partitions,
     work_checks.suspended,
+    work_checks.e_invoices,
     work_checks.vat_ids,
     work_checks.signals,
     work_checks.recurring_grants,

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from billing.documents.e_invoices import E_INVOICES_OF, count_e_invoices
 from billing.metering.partitions import months_ahead
 from billing.models import ScheduledTask, SuspendedBilling, VatCheck
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
@@ -57,6 +58,7 @@ AT_LEAST_LATE = timedelta(minutes=15)
 FAILING_LONG = timedelta(hours=1)
 UNANSWERED_TRIES = 4
 """This number of tries takes about three hours."""
+NEWEST_DOCUMENTS = 100
 DISK_WARNING, DISK_FAILED = 0.10, 0.02
 START_A_WORKER = "Start a worker: `manage.py work`; or run the task yourself."
 
@@ -144,6 +146,18 @@ def suspended(connection: BaseDatabaseWrapper) -> CheckResult:
             "Billing", f"{waiting} {noun} suspended.", "Home in the admin names them; each page says why, and resumes billing."
         )
     return ok("Billing", "No subscription is suspended.")
+
+
+def e_invoices(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check whether the newest documents of the last month have e-invoices."""
+    found = count_e_invoices(since=datetime.now(UTC).date() - E_INVOICES_OF, most=NEWEST_DOCUMENTS)
+    rules = ", ".join(found.rules)
+    if found.broken:
+        named = ", ".join(found.numbers)
+        text = f"{found.broken} of {found.documents} documents have no e-invoice, and should: {named} ({rules})."
+        return warning("E-invoices", text, "“E-invoice” on the page of each says what seller or customer lack.")
+    without = f"; {found.lacking} have none, because data lack ({rules})" if found.lacking else ""
+    return ok("E-invoices", f"{found.documents - found.lacking} of the newest documents in euro have one{without}.")
 
 
 def vat_ids(connection: BaseDatabaseWrapper) -> CheckResult:

@@ -197,7 +197,16 @@ def good(value: Value) -> Any:
         case Text() if value.pattern and re.fullmatch(value.pattern, "a" * value.most) is None:
             return next(
                 each
-                for each in ("DE", "DE123456788", "COBADEFFXXX", "INV", "#0b6e4f", "https://shop.example/", "ada@example.com")
+                for each in (
+                    "DE",
+                    "DE123456788",
+                    "COBADEFFXXX",
+                    "INV",
+                    "#0b6e4f",
+                    "https://shop.example/",
+                    "ada@example.com",
+                    "EM:a@b.c",
+                )
                 if re.fullmatch(value.pattern, each)
             )
         case Text():

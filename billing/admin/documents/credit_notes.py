@@ -31,12 +31,12 @@ from billing.admin.cells import (
 from billing.admin.documents.lists import totals_of
 from billing.admin.documents.of_customers.credit_refunds import pay_out_view, refund_words
 from billing.admin.documents.page import credit_note_document, note_sentences
-from billing.admin.documents.pdfs import pdf_view
+from billing.admin.documents.pdfs import e_invoice_view, pdf_view
 from billing.admin.documents.transitions import invoices_named
 from billing.admin.search import customers_of
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine, NewCreditNote
-from billing.documents.printing.printed import credit_note_pdf
+from billing.documents.printing.printed import credit_note_pdf, credit_note_xml
 from billing.models import (
     CreditNote,
     CreditNoteUse,
@@ -146,7 +146,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     starts = "Issue a credit note on the page of the invoice that it corrects. A run issues one if it owes a customer something."
     search_fields = ("number",)
     search_help_text = "Number of the note or its invoice, subscription or customer"
-    actions_detail = ("show_pdf", "pay_out")
+    actions_detail = ("show_pdf", "show_e_invoice", "pay_out")
     change_form_outer_before_template = "admin/billing/document.html"
     fieldsets = (
         (None, {"fields": (("state_label", "invoice_cell", "subscription_cell"),)}),
@@ -196,7 +196,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         note = self.get_object(request, unquote(object_id))
         if note is None:
             return []
-        return [*([] if note.number else ["show_pdf"]), *([] if note_left_minor(note) else ["pay_out"])]
+        return [*([] if note.number else ["show_pdf", "show_e_invoice"]), *([] if note_left_minor(note) else ["pay_out"])]
 
     @operation("Pay out", icon="payments", permission=REFUND_CREDIT, url_path="pay-out")
     def pay_out(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -210,6 +210,12 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         """Show the note's PDF."""
         note = self.row_of(request, object_id)
         return pdf_view(request, partial(credit_note_pdf, note.pk), back=row_url(CreditNote, note.pk))
+
+    @action(description="E-invoice", icon="code", permissions=["view"], url_path="e-invoice")
+    def show_e_invoice(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give the e-invoice as XML."""
+        note = self.row_of(request, object_id)
+        return e_invoice_view(request, partial(credit_note_xml, note.pk), back=row_url(CreditNote, note.pk))
 
 
 def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRows:

@@ -30,10 +30,10 @@ from billing.admin.documents.of_customers.mails import mails_table, reminders_ta
 from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
 from billing.admin.documents.of_customers.reminder_holds import hold_view, holds_table, open_holds, release_view
 from billing.admin.documents.page import invoice_document, invoice_sentences
-from billing.admin.documents.pdfs import pdf_view
+from billing.admin.documents.pdfs import e_invoice_view, pdf_view
 from billing.admin.documents.transitions import WORDS, deletion_view, impossible, note_view, transition_view, transitions_table
 from billing.admin.search import customers_of
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printing.printed import invoice_pdf, invoice_xml
 from billing.models import (
     Coupon,
     CouponUse,
@@ -149,6 +149,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     search_help_text = "Number, subscription or customer"
     actions_detail = (
         "show_pdf",
+        "show_e_invoice",
         "finalize",
         "note",
         "record_payment",
@@ -232,6 +233,12 @@ class InvoiceAdmin(ReadOnlyAdmin):
         """Show the invoice's PDF."""
         invoice = self.row_of(request, object_id)
         return pdf_view(request, partial(invoice_pdf, invoice.pk), back=row_url(Invoice, invoice.pk))
+
+    @action(description="E-invoice", icon="code", permissions=["view"], url_path="e-invoice")
+    def show_e_invoice(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give the e-invoice as XML."""
+        invoice = self.row_of(request, object_id)
+        return e_invoice_view(request, partial(invoice_xml, invoice.pk), back=row_url(Invoice, invoice.pk))
 
     finalize = _transition("finalize", "task_alt", FINALIZE_INVOICE)
 

@@ -125,6 +125,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "country": Shown(help="Two letters, such as DE."),
         "vat_id": Shown(label="VAT id", help="Begins with its country."),
         "tax_number": Shown(),
+        "electronic_address": Shown(),
         "tax_rules": Shown(label="Taxes", words=RULES, required=False, help="Of lines of category S; other categories stay."),
         "needs_confirmed_vat_id": Shown(
             label="Reverse charge only if VIES confirms",
@@ -172,7 +173,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
             FormSection(self.bound(*address)),
             FormSection(
                 [],
-                self.bound("vat_id", "tax_number", "register", "tax_rules", "needs_confirmed_vat_id"),
+                self.bound("vat_id", "tax_number", "electronic_address", "register", "tax_rules", "needs_confirmed_vat_id"),
                 summary="Tax and register",
             ),
             FormSection([], self.bound("email", "mails_invoices", "phone", "website"), summary="Contact"),

@@ -13,7 +13,7 @@ SELLER_BODY: dict[str, Any] = {
 }  # fmt: skip
 SELLER: dict[str, Any] = {
     "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "tax_rules": "price", "needs_confirmed_vat_id": False,
-    "register": "", "email": "", "phone": "", "website": "",
+    "register": "", "email": "", "phone": "", "electronic_address": "", "website": "",
     "bic": "", "bank": "", "logo": "", "footer": {}, "mails_invoices": False, "terms_days": 30,
     "reminder_days": [],
     "reminder_fee_minor": {}, "suspends_at_reminder": None, "invoice_prefix": "INV", "credit_note_prefix": "CN",

@@ -1,17 +1,29 @@
-"""The e-invoice: Factur-X of profile EN 16931, an XML file inside the PDF, and the metadata of the PDF about it.
+"""The e-invoice: the data of a document by EN 16931, in the form that its buyer takes, and the metadata of a PDF about it.
 
-Source: EN 16931-1 (BT and BG are its numbers of terms), Factur-X 1.09 / ZUGFeRD 2.
+Inside a PDF it is Factur-X. By itself it is EN 16931 or XRechnung, both in CII, or Peppol BIS Billing 3 in UBL, as the
+customer says.
+A document that would break a rule has no XML.
+Source: EN 16931-1 (BT and BG are its numbers of terms), Factur-X 1.09 / ZUGFeRD 2, XRechnung 3.0, Peppol BIS Billing 3.0.
 """
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
 
+from billing.documents.printing.e_invoice_rules import (
+    ELECTRONIC,
+    Fault,
+    broken_lines,
+    broken_sums,
+    broken_taxes,
+    lacking_for_peppol,
+    lacking_for_xrechnung,
+)
 from billing.documents.printing.pages import EURO, PLACE, DocumentSource
 from billing.models import CREDIT_NOTE
 from billing.rating.money import minor_digits
@@ -23,6 +35,8 @@ FILE_NAME: Final = "factur-x.xml"
 PROFILE: Final = "en16931"
 TRANSFER: Final = "58"
 """SEPA credit transfer. Source: UNTDID 4461."""
+CLEARING: Final = "97"
+"""Clearing between partners, of a credit note: it is set off or paid out. Source: UNTDID 4461."""
 ONE: Final = "C62"
 """Pieces. Source: UN/ECE Recommendation 20."""
 CATEGORIES: Final = {"S", "Z", "E", "AE", "K", "G", "O", "L", "M"}
@@ -52,43 +66,111 @@ PROPERTIES: Final = {
 }
 
 
-def e_invoice(source: DocumentSource) -> bytes | None:
-    """Return the XML of a document, which keeps the schemas of Factur-X and the rules of EN 16931; None if it cannot have one.
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A form of e-invoices.
 
-    A document can have one if it is issued and valid, in euro, and has all data that EN 16931 requires: the countries of both
-        sides, and the VAT ids for tax, reverse charge and intra-community supply. No line of it bears two VATs, and what is not
-        subject to VAT does not stand beside what is.
+    Args:
+        title: for people.
+        guideline, process: BT-24 and BT-23.
+        lacking: yields what it needs beyond EN 16931 and the terms do not have; None: nothing.
+        is_ubl: in UBL; otherwise in CII.
     """
-    if not is_complete(source):
-        return None
-    from facturx import generate_cii_xml
 
+    title: str
+    guideline: str
+    process: str = ""
+    lacking: Callable[[Mapping[str, Any]], Iterator[Fault]] | None = None
+    is_ubl: bool = False
+
+
+GUIDELINE: Final = "urn:cen.eu:en16931:2017"
+BILLING: Final = "urn:fdc:peppol.eu:2017:poacc:billing:01:1.0"
+PROFILES: Final = {
+    "en16931": Profile("EN 16931 (CII)", GUIDELINE),
+    "xrechnung": Profile(
+        "XRechnung (CII)", f"{GUIDELINE}#compliant#urn:xeinkauf.de:kosit:xrechnung_3.0", BILLING, lacking_for_xrechnung
+    ),
+    "peppol": Profile(
+        "Peppol BIS Billing 3 (UBL)",
+        f"{GUIDELINE}#compliant#urn:fdc:peppol.eu:2017:poacc:billing:3.0",
+        BILLING,
+        lacking_for_peppol,
+        is_ubl=True,
+    ),
+}
+"""The forms of e-invoices that a customer can have, by their names."""
+
+
+def profile_of(source: DocumentSource) -> Profile:
+    """Return the form that the buyer takes."""
+    return PROFILES[str(source.buyer.get("e_invoice_format") or "en16931")]
+
+
+def e_invoice(source: DocumentSource, profile: Profile = PROFILES["en16931"]) -> bytes | None:
+    """Return the XML of a document in a form; None if it breaks a rule, and so has none: see `faults_of`."""
+    return None if faults_of(source, profile) else _xml(source, profile)
+
+
+def faults_of(source: DocumentSource, profile: Profile = PROFILES["en16931"]) -> list[Fault]:
+    """Return the rules of EN 16931, and of the form, that the XML of a document would break; empty if it can have one.
+
+    A document can have one if it is issued and valid, in euro, and has all data that the rules require: the countries of both
+    sides, and the VAT ids for tax, reverse charge and intra-community supply. No line of it bears two VATs, and what is not
+    subject to VAT does not stand beside what is.
+    """
+    faults = list(_lacking(source))
+    if faults:
+        return faults
+    terms = _terms(source, profile)
+    return [
+        *broken_sums(terms),
+        *broken_taxes(terms),
+        *broken_lines(terms),
+        *([] if profile.lacking is None else profile.lacking(terms)),
+    ]
+
+
+def _xml(source: DocumentSource, profile: Profile) -> bytes | None:
+    from facturx import generate_cii_xml, generate_ubl_xml
+
+    make = generate_ubl_xml if profile.is_ubl else generate_cii_xml
     try:
-        xml: bytes = generate_cii_xml(_storable(_terms(source)), level=PROFILE, check_xsd=True, check_schematron=False)
+        xml: bytes = make(_storable(_terms(source, profile)), level=PROFILE, check_xsd=True, check_schematron=False)
     except Exception:  # the package's error for XML that the schemas refuse
         log.exception("%s has no e-invoice", source.document["number"])
         return None
-    return xml
+    xml = xml.replace(f">{GUIDELINE}<".encode(), f">{profile.guideline}<".encode(), 1)
+    # No part of Peppol's form, and what it has is said by BT-24.
+    return re.sub(rb"\s*<cbc:UBLVersionID>[^<]*</cbc:UBLVersionID>", b"", xml, count=1)
 
 
-def is_complete(source: DocumentSource) -> bool:
-    """Return whether the document has everything that an e-invoice needs."""
-    document, seller = source.document, source.seller
-    buyer_country = str((source.buyer.get("address") or {}).get("country") or "")
+def _lacking(source: DocumentSource) -> Iterator[Fault]:
+    """Yield why the terms of a document cannot be made, or would lack what each e-invoice needs."""
+    document, seller, buyer = source.document, source.seller, source.buyer
+    if not source.is_valid:
+        yield Fault("BR-02", "a draft and a void document have no e-invoice.", is_lacking=True)
+        return
+    country = str((buyer.get("address") or {}).get("country") or "")
     categories = _categories(document)
-    return (
-        source.is_valid
-        and document["currency"] == EURO
-        and bool(document["lines"])
-        and all(sum(not _is_other(tax) for tax in _declared(line)) <= 1 for line in document["lines"])
-        and len(buyer_country) == 2
-        and buyer_country.isascii()
-        and buyer_country.isupper()
-        and bool(source.buyer.get("name"))
-        and _is_identified(seller, categories)
-        and not (categories & VAT_IDS_OF_BOTH and not source.buyer.get("vat_id"))
-        and not (NOT_VAT in categories and len(categories) > 1)
-    )
+    if document["currency"] != EURO:
+        yield Fault("BR-53", f"an amount in {document['currency']} needs its taxes in euro too.", is_lacking=True)
+    if not document["lines"]:
+        yield Fault("BR-16", "it has no line.", is_lacking=True)
+    if not (len(country) == 2 and country.isascii() and country.isupper()):
+        yield Fault("BR-11", "the buyer's address has no country of two letters.", is_lacking=True)
+    if not seller.get("name"):
+        yield Fault("BR-06", "no seller was recorded.", is_lacking=True)
+    if not buyer.get("name"):
+        yield Fault("BR-07", "the buyer has no name.", is_lacking=True)
+    if not _is_identified(seller, categories):
+        yield Fault("BR-CO-26", "the seller has neither a VAT id nor a tax number for these taxes.", is_lacking=True)
+    if categories & VAT_IDS_OF_BOTH and not buyer.get("vat_id"):
+        yield Fault("BR-AE-03" if "AE" in categories else "BR-IC-03", "the buyer has no VAT id.", is_lacking=True)
+    if NOT_VAT in categories and len(categories) > 1:
+        yield Fault("BR-O-11", "what is not subject to VAT stands beside what is.", is_lacking=True)
+    if any(sum(not _is_other(tax) for tax in _declared(line)) > 1 for line in document["lines"]):
+        yield Fault("BR-CO-04", "a line bears two VATs.", is_lacking=True)
 
 
 def _is_identified(seller: Mapping[str, str], categories: set[str]) -> bool:
@@ -99,7 +181,7 @@ def _is_identified(seller: Mapping[str, str], categories: set[str]) -> bool:
 
 def _categories(document: Mapping[str, Any]) -> set[str]:
     """Return the categories of all lines, and of the VAT on other taxes."""
-    of_lines = {_vat_of(line)[0] for line in document["lines"]}
+    of_lines = {_vat_of(line, document)[0] for line in document["lines"]}
     return of_lines | {_vat_on(document, tax)[0] for tax in _other_taxes(document)}
 
 
@@ -111,7 +193,7 @@ def attachment(xml: bytes) -> AttachedFile:
 # The terms of EN 16931 -------------------------------------------------------------------------------
 
 
-def _terms(source: DocumentSource) -> dict[str, Any]:
+def _terms(source: DocumentSource, profile: Profile) -> dict[str, Any]:
     document = source.document
     is_note = source.kind is CREDIT_NOTE
     minor = _Minor(document["currency"])
@@ -126,11 +208,12 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
         "BT-2": source.day("issue_date"),
         "BT-3": source.kind.e_invoice_code,
         "BT-5": document["currency"],
-        "BT-10": document["customer"],
+        "BT-10": source.buyer.get("buyer_reference") or document["customer"],
+        "BT-23": profile.process or None,
         "BT-12": document["subscription"],
         "BG-4": _seller(source.seller, has_vat=has_vat),
         "BG-7": _buyer(source.buyer, has_vat=has_vat),
-        "BG-23": _taxes(source, minor),
+        "BG-23": _taxes(source, minor, rate_of_none="0" if profile.process else None),
         "BT-106": minor.text(net_minor),
         "BG-21": [_charge(document, tax, minor) for tax in charges],
         "BT-108": minor.text(charged_minor) if charges else None,
@@ -149,6 +232,7 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
             "BG-3": [{"BT-25": number, "BT-26": dated}],
             "BG-1": [{"BT-22": document["reason"]}],
             "BT-9": source.day("issue_date"),
+            "BT-81": CLEARING if profile.process else None,
         }
     else:
         terms["BT-9"] = source.day("due_date")
@@ -179,17 +263,20 @@ class _Minor:
 
 
 def _seller(seller: Mapping[str, str], *, has_vat: bool) -> dict[str, Any]:
-    """Return the seller; without VAT its VAT id is not named as one (BR-O-02), but as what identifies it (BR-CO-26)."""
+    """Return the seller; without VAT its VAT id is not named as one (BR-O-02), but as what identifies it (BR-CO-26).
+
+    A seller without VAT id is identified by its tax number.
+    """
     vat_id = seller.get("vat_id")
     contact = {"name": seller["name"], "phone": seller.get("phone"), "email": seller.get("email")}
     return {
         "name": seller["name"],
-        "identifiers": {} if has_vat else {"": vat_id or seller.get("tax_number") or seller["name"]},
+        "identifiers": {} if has_vat and vat_id else {"": vat_id or seller.get("tax_number") or seller["name"]},
         "legal_info": seller.get("register"),
         "vat_identifier": vat_id if has_vat else None,
         "tax_identifier": seller.get("tax_number"),
         **_address(seller),
-        **_mail(seller.get("email")),
+        **_electronic(seller.get("electronic_address"), seller.get("email")),
         "contacts": [contact] if contact["phone"] or contact["email"] else [],
     }
 
@@ -199,7 +286,7 @@ def _buyer(buyer: Mapping[str, Any], *, has_vat: bool) -> dict[str, Any]:
         "name": str(buyer["name"]),
         "vat_identifier": (buyer.get("vat_id") or None) if has_vat else None,
         **_address(buyer["address"]),
-        **_mail(buyer["address"].get("email")),
+        **_electronic(buyer.get("electronic_address"), buyer["address"].get("email")),
     }
 
 
@@ -211,8 +298,12 @@ def _address(address: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _mail(address: Any) -> dict[str, str]:
-    return {"einvoicing_addr": str(address), "einvoicing_addr_schemeid": "EM"} if address else {}
+def _electronic(address: Any, email: Any) -> dict[str, str]:
+    """Return BT-34 or BT-49: an electronic address with the code of its scheme, or else an e-mail address."""
+    found = ELECTRONIC.fullmatch(str(address or ""))
+    if found is None and email:
+        found = ELECTRONIC.fullmatch(f"EM:{email}")
+    return {} if found is None else {"einvoicing_addr": found[2], "einvoicing_addr_schemeid": found[1]}
 
 
 def _delivery(source: DocumentSource) -> dict[str, Any]:
@@ -237,10 +328,20 @@ def _last_day(source: DocumentSource, period: Mapping[str, str]) -> date:
     return max(start.date(), (end - MICROSECOND).date())
 
 
-def _category(category: str, rate: str) -> str:
-    """Return the category of EN 16931: what is standard-rated at 0 % is zero-rated there (BR-S-05)."""
+def _category(category: str, rate: str, document: Mapping[str, Any]) -> str:
+    """Return the category of EN 16931: what is standard-rated at 0 % is zero-rated there (BR-S-05).
+
+    Where all else on the document is in one category without tax, such as O, it follows that: a charge says by default S at 0 %,
+    and what is not subject to VAT stands alone (BR-O-11).
+    """
     found = category if category in CATEGORIES else STANDARD
-    return ZERO if found == STANDARD and not Decimal(rate) else found
+    if found != STANDARD or Decimal(rate):
+        return found
+    others = {(line["tax_category"], Decimal(line["tax_rate"])) for line in document["lines"] if not _declared(line)}
+    others -= {(STANDARD, Decimal(0))}
+    [only] = others if len(others) == 1 else [(ZERO, Decimal(0))]
+    has_declared = any(_declared(line) for line in document["lines"])
+    return only[0] if only[0] in REASONS and not only[1] and not has_declared else ZERO
 
 
 def _declared(line: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -281,34 +382,38 @@ def _vat_on(document: Mapping[str, Any], tax: Mapping[str, Any]) -> tuple[str, s
     nets = sum(_net_minor(line) for line in document["lines"] if any(one["code"] == billed["code"] for one in _declared(line)))
     if billed["base_minor"] == nets:
         return "E", "0"
-    return _category(billed["category"], billed["rate"]), billed["rate"]
+    return _category(billed["category"], billed["rate"], document), billed["rate"]
 
 
-def _vat_of(line: Mapping[str, Any]) -> tuple[str, str]:
+def _vat_of(line: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, str]:
     """Return the category and rate of a line's VAT."""
     if not _declared(line):
-        return _category(line["tax_category"], line["tax_rate"]), line["tax_rate"]
+        return _category(line["tax_category"], line["tax_rate"], document), line["tax_rate"]
     vat = next((tax for tax in _declared(line) if not _is_other(tax)), None)
-    return (NOT_VAT, "0") if vat is None else (_category(vat["category"], vat["rate"]), vat["rate"])
+    return (NOT_VAT, "0") if vat is None else (_category(vat["category"], vat["rate"], document), vat["rate"])
 
 
-def _taxes(source: DocumentSource, minor: _Minor) -> list[dict[str, Any]]:
-    """Return the tax per category and rate of EN 16931; a plan's own categories are grouped by their rate."""
+def _taxes(source: DocumentSource, minor: _Minor, *, rate_of_none: str | None) -> list[dict[str, Any]]:
+    """Return the tax per category and rate of EN 16931; a plan's own categories are grouped by their rate.
+
+    Args:
+        rate_of_none: the rate of what is not subject to VAT: XRechnung and German rules of Peppol want one (BR-DE-14).
+    """
     sums: dict[tuple[str, str], list[int]] = {}
     for tax in source.document["taxes"]:
         if _is_other(tax):
             sums.setdefault(_vat_on(source.document, tax), [0, 0])[0] += tax["amount_minor"]
         else:
-            category = _category(tax["category"], tax["rate"])
+            category = _category(tax["category"], tax["rate"], source.document)
             sums.setdefault((category, tax["rate"]), [0, 0])[1] += tax["amount_minor"]
     for line in source.document["lines"]:
-        sums.setdefault(_vat_of(line), [0, 0])[0] += _net_minor(line)
+        sums.setdefault(_vat_of(line, source.document), [0, 0])[0] += _net_minor(line)
     return [
         {
             "BT-116": minor.text(base),
             "BT-117": minor.text(amount),
             "BT-118": category,
-            "BT-119": None if category == NOT_VAT else rate,
+            "BT-119": rate_of_none if category == NOT_VAT else rate,
             "BT-120": REASONS.get(category, (None, None))[0],
             "BT-121": REASONS.get(category, (None, None))[1],
         }
@@ -322,7 +427,7 @@ def _net_minor(line: Mapping[str, Any]) -> int:
 
 
 def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any]:
-    category, rate = _vat_of(line)
+    category, rate = _vat_of(line, source.document)
     period = line.get("period")
     return {
         "BT-126": str(line["position"]),
@@ -360,7 +465,9 @@ def _priced(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:
     quantity, unit_amount = Decimal(line.get("quantity") or 0), line.get("unit_amount")
     amount = Decimal(minor.text(line["amount_minor"]))
     if unit_amount is not None and quantity and quantity * Decimal(unit_amount) == amount:
-        return {"BT-129": f"{quantity:f}", "BT-146": f"{Decimal(unit_amount):f}"}
+        # A price is never below 0 (BR-27): what gives back has a quantity below 0.
+        sign = -1 if Decimal(unit_amount) < 0 else 1
+        return {"BT-129": f"{sign * quantity:f}", "BT-146": f"{abs(Decimal(unit_amount)):f}"}
     return {"BT-129": "-1" if amount < 0 else "1", "BT-146": f"{abs(amount):f}"}
 
 

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 from django.db.models import Sum
 
 from billing import reads
-from billing.documents.printing.e_invoice import attachment, declare, e_invoice
+from billing.documents.printing.e_invoice import attachment, declare, e_invoice, faults_of, profile_of
 from billing.documents.printing.pages import DocumentSource, credit_note_page, invoice_page
 from billing.documents.sellers import current_seller, seller_of
-from billing.errors import SellerMissing
+from billing.errors import BrokenRule, EInvoiceMissing, SellerMissing
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
 from billing.models.columns import first_of
 from ledger.typesetting.typeset import compiler_of, typeset
@@ -53,6 +53,31 @@ def credit_note_pdf(credit_note_id: int) -> PrintedDocument:
     """Return a credit note on request as it was issued. Raises: as `invoice_pdf`; a carried note is not a document."""
     source = credit_note_source(credit_note_id)
     return _printed(source, source.document["number"])
+
+
+def invoice_xml(invoice_id: int) -> PrintedDocument:
+    """Return the e-invoice of an invoice as XML, in the form that its customer had at the issue.
+
+    Raises:
+        NotFound, SellerMissing: as `invoice_pdf`.
+        EInvoiceMissing: it would break a rule.
+    """
+    return _e_invoice_of(invoice_source(invoice_id))
+
+
+def credit_note_xml(credit_note_id: int) -> PrintedDocument:
+    """Return the e-invoice of a credit note on request. Raises: as `invoice_xml`."""
+    return _e_invoice_of(credit_note_source(credit_note_id))
+
+
+def _e_invoice_of(source: DocumentSource) -> PrintedDocument:
+    profile = profile_of(source)
+    faults = faults_of(source, profile)
+    xml = None if faults else e_invoice(source, profile)
+    if xml is None:
+        schema = BrokenRule(rule="XSD", detail="the schemas refuse it; the server's log has the reason.")
+        raise EInvoiceMissing(faults=[BrokenRule(rule=one.rule, detail=one.detail) for one in faults] or [schema])
+    return PrintedDocument(f"{source.document['number']}.xml", xml)
 
 
 def invoice_source(

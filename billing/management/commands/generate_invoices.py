@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from billing.auditing import consistency
 from billing.auditing.explanation import explain
+from billing.documents.e_invoices import E_INVOICES_OF, count_e_invoices
 from billing.errors import NotFound
 from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
@@ -229,7 +230,9 @@ class Command(CommandWithExamples):
             cursor.execute("SET LOCAL statement_timeout = 0")
             findings = consistency.check()
             never = [one.as_dict() for one in never_billed(lookback=options.late_lookback)]
-        self._show({"findings": findings, "count": len(findings), "usage_never_billed": never}, form, check_text)
+            e_invoices = count_e_invoices(since=timezone.now().date() - E_INVOICES_OF).as_dict()
+        found = {"findings": findings, "count": len(findings), "usage_never_billed": never, "e_invoices": e_invoices}
+        self._show(found, form, check_text)
         if findings:
             sys.exit(ERROR)
 

@@ -12,7 +12,7 @@ from billing.books.months import sales
 from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
-from billing.documents.printing.e_invoice import is_complete
+from billing.documents.printing.e_invoice import faults_of
 from billing.documents.printing.printed import credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.management.run_texts import amount
 from billing.models import Invoice
@@ -78,7 +78,7 @@ def test_a_pdf_has_the_decimals_of_the_currency_and_no_e_invoice(shown, language
     assert f"12 {shown.steps[language == 'de']} {shown.rate} % {net}" in text
     assert f"{shown.rate} % {'on' if language == 'en' else 'auf'} {net} {tax}" in text
     assert not has_xml(pdf)
-    assert not is_complete(invoice_source(invoice.pk)), "e-invoices are in euro"
+    assert [fault.rule for fault in faults_of(invoice_source(invoice.pk))] == ["BR-53"], "e-invoices are in euro"
     assert page_of(invoice_source(invoice.pk))["payment"]["qr"] is None, "the code of a transfer is in euro"
 
 

@@ -27,6 +27,8 @@ TEXT = st.text(max_size=20)
 ROWS = st.builds(
     Customer,
     **dict.fromkeys(("ref", "name", "currency", "time_zone", "language", "email", "vat_id", "seller", "holder_id"), TEXT),
+    **dict.fromkeys(("buyer_reference", "electronic_address"), TEXT),
+    e_invoice_format=st.sampled_from(["en16931", "xrechnung", "peppol"]),
     vat_status=st.sampled_from(["taxable", "reverse_charge", "exempt"]),
     address=st.dictionaries(TEXT, TEXT, max_size=4),
     **{name: st.integers(0, 400) for name in ("terms_days", "grace_days", "hold_days")},
@@ -54,7 +56,9 @@ def test_a_response_is_what_it_was_when_each_field_was_written_out(row: Customer
     written_out = {
         "ref": row.ref, "name": row.name, "currency": row.currency, "time_zone": row.time_zone, "language": row.language,
         "address": {name: row.address[name] for name in sorted(row.address)}, "email": row.email, "vat_id": row.vat_id,
-        "vat_status": row.vat_status, "suggested_vat_status": None, "terms_days": row.terms_days, "grace_days": row.grace_days,
+        "vat_status": row.vat_status, "suggested_vat_status": None, "e_invoice_format": row.e_invoice_format,
+        "buyer_reference": row.buyer_reference, "electronic_address": row.electronic_address,
+        "terms_days": row.terms_days, "grace_days": row.grace_days,
         "seller": row.seller, "hold_days": row.hold_days, "consolidated_invoicing": row.consolidated_invoicing,
         "holder_id": row.holder_id or None, "credits": None if row.credit_unit_value is None else paying,
     }  # fmt: skip

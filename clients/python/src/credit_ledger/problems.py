@@ -217,6 +217,13 @@ class DocumentTooLong(Problem):
     limit: int
 
 
+class EInvoiceMissing(Problem):
+    """The document has no e-invoice, because it would break a rule. Nothing was written."""
+
+    SLUG = "e-invoice-missing"
+    faults: list[dict[str, Any]]
+
+
 class EntryNotFound(Problem):
     """The account has no entry of this sequence."""
 
@@ -830,6 +837,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "database-unavailable": DatabaseUnavailable,
     "disk-full": DiskFull,
     "document-too-long": DocumentTooLong,
+    "e-invoice-missing": EInvoiceMissing,
     "entry-not-found": EntryNotFound,
     "event-rejected": EventRejected,
     "feed-position-lost": FeedPositionLost,

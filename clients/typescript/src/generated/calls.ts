@@ -342,6 +342,8 @@ export const CALLS = {
   deleteDraft: {"id": "deleteDraft", "method": "DELETE", "path": "/v1/invoices/{invoice_id}", "query": ["dry_run", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Print an invoice. */
   invoicePdf: {"id": "printInvoice", "method": "GET", "path": "/v1/invoices/{invoice_id}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
+  /** Get the e-invoice of an invoice. */
+  exportEInvoice: {"id": "exportEInvoice", "method": "GET", "path": "/v1/invoices/{invoice_id}.xml", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** List the transitions of an invoice. */
   invoiceTransitions: {"id": "listInvoiceTransitions", "method": "GET", "path": "/v1/invoices/{invoice_id}/transitions", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Set credit of the customer against an open invoice. */
@@ -354,6 +356,8 @@ export const CALLS = {
   creditNote: {"id": "readCreditNote", "method": "GET", "path": "/v1/credit-notes/{credit_note_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Print a credit note. */
   creditNotePdf: {"id": "printCreditNote", "method": "GET", "path": "/v1/credit-notes/{credit_note_id}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
+  /** Get the e-invoice of a credit note. */
+  exportECreditNote: {"id": "exportECreditNote", "method": "GET", "path": "/v1/credit-notes/{credit_note_id}.xml", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** Finalise a draft. */
   finalizeInvoice: {"id": "finalizeInvoice", "method": "POST", "path": "/v1/invoices/{invoice_id}/finalize", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Mark an invoice as paid. */

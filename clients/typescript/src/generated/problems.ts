@@ -148,6 +148,11 @@ export class DocumentTooLong extends Problem {
   readonly limit = this.fact<number>("limit");
 }
 
+/** The document has no e-invoice, because it would break a rule. Nothing was written. */
+export class EInvoiceMissing extends Problem {
+  readonly faults = this.fact<Record<string, unknown>[]>("faults");
+}
+
 /** The account has no entry of this sequence. */
 export class EntryNotFound extends Problem {
   readonly sequence = this.fact<number>("sequence");
@@ -583,6 +588,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "database-unavailable": DatabaseUnavailable,
   "disk-full": DiskFull,
   "document-too-long": DocumentTooLong,
+  "e-invoice-missing": EInvoiceMissing,
   "entry-not-found": EntryNotFound,
   "event-rejected": EventRejected,
   "feed-position-lost": FeedPositionLost,

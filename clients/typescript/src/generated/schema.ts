@@ -2052,6 +2052,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/invoices/{invoice_id}.xml": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["exportEInvoice"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/invoices/{invoice_id}/transitions": {
         parameters: {
             query?: never;
@@ -2140,6 +2156,22 @@ export interface paths {
             cookie?: never;
         };
         get: operations["printCreditNote"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/credit-notes/{credit_note_id}.xml": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["exportECreditNote"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3338,6 +3370,9 @@ export interface components {
             vat_status: string;
             /** @description `reverse_charge` if the VAT id is of another member state of the EU than the seller, and the customer is taxable; otherwise null. */
             suggested_vat_status: string | null;
+            e_invoice_format: string;
+            buyer_reference: string;
+            electronic_address: string;
             terms_days: number;
             grace_days: number;
             seller: string;
@@ -3538,6 +3573,8 @@ export interface components {
         };
         /** @enum {string} */
         DurationEnum: "once" | "recurring" | "forever";
+        /** @enum {string} */
+        EInvoiceFormatEnum: "en16931" | "xrechnung" | "peppol";
         /** @description One immutable row of the ledger. */
         Entry: {
             /** @description Identifies the entry in the whole ledger: holder, credit type, sequence. */
@@ -5220,6 +5257,12 @@ export interface components {
             vat_id?: string;
             /** @description Under reverse charge (category AE) and for exempt customers (E), standard-rated prices are charged without tax. Default: `"taxable"`. */
             vat_status?: components["schemas"]["VatStatusEnum"];
+            /** @description The form of e-invoices: en16931 (CII), xrechnung (CII) or peppol (Peppol BIS Billing 3, UBL). The PDF has Factur-X. Default: `"en16931"`. */
+            e_invoice_format?: components["schemas"]["EInvoiceFormatEnum"];
+            /** @description BT-10 of e-invoices, such as a Leitweg-ID; by default the customer's `ref`. Default: `""`. */
+            buyer_reference?: string;
+            /** @description BT-49 of e-invoices: the code of a scheme (EAS), a colon and the address, such as 0204:991-01234-56. Default: `""`. */
+            electronic_address?: string;
             /**
              * Format: int64
              * @description Days from the issue to the due date; by default those of the seller.
@@ -5650,6 +5693,8 @@ export interface components {
             email?: string;
             /** @description For questions about documents. Default: `""`. */
             phone?: string;
+            /** @description BT-34 of e-invoices: a scheme's code (EAS), a colon and the address, such as 0204:991-01234-56; empty: the e-mail. Default: `""`. */
+            electronic_address?: string;
             /** @description Website. Default: `""`. */
             website?: string;
             /** @description The account to pay to. Default: `""`. */
@@ -6330,6 +6375,12 @@ export interface components {
             vat_id?: string;
             /** @description As for a new customer. */
             vat_status?: components["schemas"]["VatStatusEnum"];
+            /** @description As for a new customer, from the next document on. */
+            e_invoice_format?: components["schemas"]["EInvoiceFormatEnum"];
+            /** @description BT-10 of e-invoices; empty: the customer's `ref`. */
+            buyer_reference?: string;
+            /** @description BT-49 of e-invoices; empty: none. */
+            electronic_address?: string;
             /**
              * Format: int64
              * @description Days from issue to due date.
@@ -7709,6 +7760,7 @@ export interface components {
             register: string;
             email: string;
             phone: string;
+            electronic_address: string;
             website: string;
             iban: string;
             bic: string;
@@ -13764,6 +13816,28 @@ export interface operations {
             };
         };
     };
+    exportEInvoice: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
+                invoice_id: components["parameters"]["invoice_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/xml": string;
+                };
+            };
+        };
+    };
     listInvoiceTransitions: {
         parameters: {
             query?: {
@@ -13929,6 +14003,28 @@ export interface operations {
                 };
                 content: {
                     "application/pdf": string;
+                };
+            };
+        };
+    };
+    exportECreditNote: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the credit note; not its number. */
+                credit_note_id: components["parameters"]["credit_note_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/xml": string;
                 };
             };
         };

@@ -13,6 +13,7 @@ from ledger.api.kit.reading.requests import request_id
 from ledger.values import with_exact_integers
 
 PDF: Final = "application/pdf"
+XML: Final = "application/xml"
 CSV: Final = "text/csv"
 
 
@@ -71,6 +72,12 @@ def pdf_response(content: bytes, *, file_name: str) -> Response:
     """Return a response with a PDF, for display or saving under that name (printable ASCII), never to be cached."""
     shown_as = f'inline; filename="{file_name}"'
     return Response(content, 200, {"Content-Type": PDF, "Cache-Control": "no-store", "Content-Disposition": shown_as})
+
+
+def xml_response(content: bytes, *, file_name: str) -> Response:
+    """Return a response with an XML file, for saving under that name (printable ASCII), never to be cached."""
+    saved_as = f'attachment; filename="{file_name}"'
+    return Response(content, 200, {"Content-Type": XML, "Cache-Control": "no-store", "Content-Disposition": saved_as})
 
 
 def csv_response(content: str, *, file_name: str) -> Response:

@@ -36,6 +36,7 @@ DecisionEnum: TypeAlias = Literal[
 ]
 DeliveryStateEnum: TypeAlias = Literal["pending", "delivered", "given_up"]
 DurationEnum: TypeAlias = Literal["once", "recurring", "forever"]
+EInvoiceFormatEnum: TypeAlias = Literal["en16931", "xrechnung", "peppol"]
 EntryKindEnum: TypeAlias = Literal[
     "grant",
     "spend",
@@ -639,6 +640,9 @@ class Customer(TypedDict):
     vat_id: str
     vat_status: str
     suggested_vat_status: str | None
+    e_invoice_format: str
+    buyer_reference: str
+    electronic_address: str
     terms_days: int
     grace_days: int
     seller: str
@@ -2241,6 +2245,7 @@ class Seller(TypedDict):
     register: str
     email: str
     phone: str
+    electronic_address: str
     website: str
     iban: str
     bic: str

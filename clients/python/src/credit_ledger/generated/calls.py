@@ -41,6 +41,7 @@ from credit_ledger.generated.bodies import (
     DeliveryBody,
     DeliveryDetails,
     DurationEnum,
+    EInvoiceFormatEnum,
     Entry,
     EventCancellation,
     EventCorrection,
@@ -2245,6 +2246,9 @@ def create_customer(
     email: str | None = None,
     vat_id: str | None = None,
     vat_status: VatStatusEnum | None = None,
+    e_invoice_format: EInvoiceFormatEnum | None = None,
+    buyer_reference: str | None = None,
+    electronic_address: str | None = None,
     terms_days: int | Absent | None = ABSENT,
     grace_days: int | None = None,
     seller: str | None = None,
@@ -2273,6 +2277,9 @@ def create_customer(
             "email": absent_if_none(email),
             "vat_id": absent_if_none(vat_id),
             "vat_status": absent_if_none(vat_status),
+            "e_invoice_format": absent_if_none(e_invoice_format),
+            "buyer_reference": absent_if_none(buyer_reference),
+            "electronic_address": absent_if_none(electronic_address),
             "terms_days": terms_days,
             "grace_days": absent_if_none(grace_days),
             "seller": absent_if_none(seller),
@@ -2306,6 +2313,9 @@ def change_customer(
     email: str | None = None,
     vat_id: str | None = None,
     vat_status: VatStatusEnum | None = None,
+    e_invoice_format: EInvoiceFormatEnum | None = None,
+    buyer_reference: str | None = None,
+    electronic_address: str | None = None,
     terms_days: int | None = None,
     grace_days: int | None = None,
     seller: str | None = None,
@@ -2333,6 +2343,9 @@ def change_customer(
             "email": absent_if_none(email),
             "vat_id": absent_if_none(vat_id),
             "vat_status": absent_if_none(vat_status),
+            "e_invoice_format": absent_if_none(e_invoice_format),
+            "buyer_reference": absent_if_none(buyer_reference),
+            "electronic_address": absent_if_none(electronic_address),
             "terms_days": absent_if_none(terms_days),
             "grace_days": absent_if_none(grace_days),
             "seller": absent_if_none(seller),
@@ -2949,6 +2962,7 @@ def record_seller(
     register: str | None = None,
     email: str | None = None,
     phone: str | None = None,
+    electronic_address: str | None = None,
     website: str | None = None,
     iban: str | None = None,
     bic: str | None = None,
@@ -2995,6 +3009,7 @@ def record_seller(
             "register": absent_if_none(register),
             "email": absent_if_none(email),
             "phone": absent_if_none(phone),
+            "electronic_address": absent_if_none(electronic_address),
             "website": absent_if_none(website),
             "iban": absent_if_none(iban),
             "bic": absent_if_none(bic),
@@ -4472,6 +4487,21 @@ def invoice_pdf(invoice_id: int) -> Call[bytes]:
     )
 
 
+def export_e_invoice(invoice_id: int) -> Call[bytes]:
+    """Get the e-invoice of an invoice.
+
+    The invoice as issued, as XML for the buyer's software, in the form that the customer's `e_invoice_format` said then: EN
+    16931 or XRechnung in CII, Peppol BIS Billing 3 in UBL. An e-invoice that would break a rule is not made.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/invoices/{}.xml", invoice_id),
+        is_json=False,
+    )
+
+
 def invoice_transitions(invoice_id: int, *, limit: int | None = None, cursor: str | None = None) -> ListCall[InvoiceTransition]:
     """List the transitions of an invoice.
 
@@ -4594,6 +4624,20 @@ def credit_note_pdf(credit_note_id: int) -> Call[bytes]:
     return Call(
         "GET",
         path("/v1/credit-notes/{}.pdf", credit_note_id),
+        is_json=False,
+    )
+
+
+def export_e_credit_note(credit_note_id: int) -> Call[bytes]:
+    """Get the e-invoice of a credit note.
+
+    As that of an invoice. Only credit notes on request are documents: 404 for a carried credit note.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/credit-notes/{}.xml", credit_note_id),
         is_json=False,
     )
 
