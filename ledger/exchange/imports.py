@@ -19,7 +19,7 @@ from django.db import connection, connections
 from ledger import journal
 from ledger.database.locks import holder_key
 from ledger.database.transactions import in_transaction
-from ledger.entries.previews import AccountRef
+from ledger.entries.previews import AccountRef, preview
 from ledger.errors import HolderBusy, IdempotencyKeyReused, Invalid, LedgerError, Refused, SequenceTaken
 from ledger.exchange.import_rows import KEY_PREFIX, OF, ImportRow
 from ledger.journal import LockedAccounts, key_hash
@@ -315,13 +315,49 @@ def differences(expected: Iterable[tuple[AccountRef, int]]) -> Iterator[Differen
         expected: the credits of each account that can be spent now.
     """
     for chunk in _chunks(expected):
+        for ref, amount, available in _available(chunk):
+            if amount != available:
+                yield Difference(*ref, amount, available)
 
-        def once(chunk: Sequence[tuple[AccountRef, int]] = chunk) -> list[Difference]:
-            with journal.open(accounts=[ref for ref, _ in chunk]) as accounts:
-                found = [(ref, amount, accounts.account(*ref).state.available) for ref, amount in chunk]
-            return [Difference(*ref, amount, available) for ref, amount, available in found if amount != available]
 
-        yield from in_transaction(once)
+class Compared(NamedTuple):
+    """An account in its source and here: what its source says, what can be spent here before the import, and after it."""
+
+    holder_id: str
+    credit_type: str
+    source: int
+    before: int
+    after: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether the import would not make what the source says."""
+        return self.source != self.after
+
+
+def compare_first(expected: Iterable[tuple[AccountRef, int]], import_all: Callable[[], None]) -> list[Compared]:
+    """Return each account in its source and here, before anything is imported: the import is done in a preview.
+
+    Args:
+        import_all: imports the rows, within the preview.
+    """
+    wanted = list(expected)
+    with preview(one_snapshot=True):
+        before = {ref: available for chunk in _chunks(wanted) for ref, _, available in _available(chunk)}
+        import_all()
+        return [
+            Compared(*ref, amount, before[ref], after) for chunk in _chunks(wanted) for ref, amount, after in _available(chunk)
+        ]
+
+
+def _available(chunk: Sequence[tuple[AccountRef, int]]) -> list[tuple[AccountRef, int, int]]:
+    """Return accounts with what is expected of them, and what can be spent."""
+
+    def once() -> list[tuple[AccountRef, int, int]]:
+        with journal.open(accounts=[ref for ref, _ in chunk]) as accounts:
+            return [(ref, amount, accounts.account(*ref).state.available) for ref, amount in chunk]
+
+    return in_transaction(once)
 
 
 def _chunks(items: Iterable[tuple[AccountRef, int]]) -> Iterator[list[tuple[AccountRef, int]]]:

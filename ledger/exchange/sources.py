@@ -46,25 +46,36 @@ class Terms:
     decimals: int = 0
 
     def amount(self, line: int, given: Any) -> int:
-        """Return the credits in the smallest unit."""
+        """Return the credits in the smallest unit.
+
+        A number of JSON with a fraction is a double, of which 15 digits are exact: 0.30000000000000004 is 0.3.
+        """
         try:
-            exact = Decimal(str(given)).scaleb(self.decimals)
+            exact = Decimal(f"{given:.15g}" if isinstance(given, float) else str(given)).scaleb(self.decimals)
             is_too_large = not exact.is_finite() or abs(exact) > MAX_SEQUENCE
         except ArithmeticError:
             raise SourceError(line, f"{given!r} is no number of credits") from None
         if is_too_large:
             raise SourceError(line, f"{given} credits are too many")
         if exact != exact.to_integral_value():
-            raise SourceError(line, f"{given} credits have more than {self.decimals} decimals; choose --decimals")
+            needed = self.decimals - int(exact.normalize().as_tuple().exponent)
+            why = f"{given} credits have more than {self.decimals} decimals, and are not rounded: --decimals {needed} counts them"
+            raise SourceError(line, why)
         return int(exact)
 
 
 @dataclass(frozen=True)
 class SourceRows:
-    """What a source has: rows, and totals to compare with."""
+    """What a source has: rows, and totals to compare with before the first row is imported.
+
+    Args:
+        totals: the credits that must be spendable at the end, as the source says them.
+        are_stated: the source says them apart from the rows; otherwise they are the sums of what is left of its grants.
+    """
 
     rows: Iterable[Line]
     totals: tuple[Total, ...] = ()
+    are_stated: bool = False
 
 
 def _instant(seconds: int) -> str:
@@ -110,8 +121,9 @@ TWO_DECIMALS_AT_STRIPE: Final = frozenset({"ISK", "UGX"})
 def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return what is left of each credit grant, as a grant with its terms and cost.
 
-    The lines are billing.credit_grant objects, and the billing.credit_balance_transaction objects of their customers. Amounts are
-    in the minor unit of the currency, whatever `decimals` says. A paid grant's cost is what is left of it.
+    The lines are billing.credit_grant objects, the billing.credit_balance_transaction objects of their customers, and the
+    billing.credit_balance_summary objects, if there are any: they state the totals. Amounts are in the minor unit of the
+    currency, whatever `decimals` says. A paid grant's cost is what is left of it.
 
     Raises:
         SourceError: the grants are in several currencies, which would add up in one credit type; or the transactions of a grant
@@ -120,9 +132,12 @@ def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
     grants: list[Line] = []
     moved: defaultdict[str, int] = defaultdict(int)
     credited: set[str] = set()
+    stated: dict[str, tuple[Line, int]] = {}
     for line in lines:
         with _object_of(line) as given:
             match given:
+                case {"object": "billing.credit_balance_summary", "customer": customer, "balances": balances}:
+                    stated[_id_of(customer)] = line, sum(_balance(line, each) for each in balances)
                 case {"object": "billing.credit_grant"}:
                     grants.append(line)
                 case {"object": "billing.credit_balance_transaction", "credit_grant": grant} as one:
@@ -146,7 +161,7 @@ def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
             holder, is_paid = _id_of(grant["customer"]), grant.get("category") == "paid"
             currency = grant["amount"]["monetary"]["currency"].upper()
             if currency in TWO_DECIMALS_AT_STRIPE:
-                left //= 100
+                left = _whole_units(line, left)
             effective_at = grant.get("effective_at") or grant["created"]
             row = _given(
                 row=grant["id"], holder=holder, operation="grant", amount=left, credit_type=terms.credit_type,
@@ -159,7 +174,21 @@ def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
             )  # fmt: skip
             rows.append(Line(line.number, row))
             totals[holder, terms.credit_type] += left if effective_at <= now else 0
-    return SourceRows(rows, tuple(totals.items()))
+    currencies = {line.value["amount"]["monetary"]["currency"].upper() for line in grants if line.value}
+    for holder, (line, minor) in stated.items():
+        totals[holder, terms.credit_type] = _whole_units(line, minor) if currencies & TWO_DECIMALS_AT_STRIPE else minor
+    return SourceRows(rows, tuple(totals.items()), are_stated=bool(stated))
+
+
+def _whole_units(line: Line, hundredths: int) -> int:
+    if hundredths % 100:
+        raise SourceError(line.number, f"has {hundredths} hundredths of a currency without decimals")
+    return hundredths // 100
+
+
+def _balance(line: Line, balance: Mapping[str, Any]) -> int:
+    """Return what can be spent of a balance of a summary."""
+    return _monetary(line, {"amount": balance["available_balance"]})
 
 
 def _ensure_one_currency(grants: Iterable[Line]) -> None:
@@ -204,6 +233,7 @@ def from_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
                 wallets[one["lago_id"]] = {**one, "line": line.number}
             else:
                 raise SourceError(line.number, "is neither a wallet nor a wallet transaction")
+    _ensure_wallets_in_one_currency(wallets.values())
     transactions += _ends_of_wallets(wallets.values(), [line for _, line in transactions])
     transactions.sort(key=itemgetter(0))
     totals: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -211,7 +241,18 @@ def from_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
         if wallet.get("status", "active") == "active":
             amount = terms.amount(wallet["line"], wallet["credits_balance"])
             totals[str(wallet["external_customer_id"]), terms.credit_type] += amount
-    return SourceRows((_of_lago(settled_at, line, wallets, terms) for settled_at, line in transactions), tuple(totals.items()))
+    rows = (_of_lago(settled_at, line, wallets, terms) for settled_at, line in transactions)
+    return SourceRows(rows, tuple(totals.items()), are_stated=True)
+
+
+def _ensure_wallets_in_one_currency(wallets: Iterable[Mapping[str, Any]]) -> None:
+    """Return if all wallets are in one currency. Raises: SourceError, with the line of the first in another one."""
+    first = ""
+    for wallet in wallets:
+        first = first or str(wallet.get("currency", ""))
+        if wallet.get("currency", first) != first:
+            why = f"is a wallet in {wallet['currency']}, and others are in {first}: import a file for each currency"
+            raise SourceError(wallet["line"], f"{why}, each with its own --credit-type")
 
 
 def _ends_of_wallets(wallets: Iterable[Mapping[str, Any]], settled: Iterable[Line]) -> Iterator[tuple[datetime, Line]]:
@@ -274,10 +315,11 @@ def from_openmeter(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return what is left of each grant of metered entitlements.
 
     Each line is an entitlement with its grants in `grants`, and in `history` the answer of its history call, whose last window
-    says what is left of each grant. The holder is the customer's key, or else the subject's.
+    says what is left of each grant, and of all together. The holder is the customer's key, or else the subject's.
     """
     rows: list[Line] = []
     totals: defaultdict[tuple[str, str], int] = defaultdict(int)
+    are_stated = False
     now = datetime.now(UTC)
     for line in lines:
         with _object_of(line) as entitlement:
@@ -286,6 +328,8 @@ def from_openmeter(lines: Iterable[Line], terms: Terms) -> SourceRows:
             holder = str(entitlement.get("customerKey") or entitlement.get("subjectKey"))
             windows = (entitlement.get("history") or {}).get("burndownHistory") or [{}]
             left = windows[-1].get("grantBalancesAtEnd")
+            at_end = windows[-1].get("balanceAtEnd")
+            unsaid = 0
             for grant in entitlement["grants"]:
                 effective_at, expires_at = grant["effectiveAt"], grant.get("expiresAt")
                 # The history has no grant that begins after its last window.
@@ -300,8 +344,12 @@ def from_openmeter(lines: Iterable[Line], terms: Terms) -> SourceRows:
                     reference=f"entitlement {entitlement['id']}", metadata=dict(grant.get("metadata") or {}),
                 )  # fmt: skip
                 rows.append(Line(line.number, row))
-                totals[holder, terms.credit_type] += amount if _time(effective_at) <= now else 0
-    return SourceRows(rows, tuple(totals.items()))
+                is_live = _time(effective_at) <= now
+                unsaid += amount if is_live else 0
+            stated = unsaid if at_end is None else terms.amount(line.number, at_end)
+            are_stated |= at_end is not None
+            totals[holder, terms.credit_type] += stated
+    return SourceRows(rows, tuple(totals.items()), are_stated=are_stated)
 
 
 def own_rows(lines: Iterable[Line], terms: Terms) -> SourceRows:

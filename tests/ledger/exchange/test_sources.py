@@ -133,7 +133,7 @@ def test_the_history_of_lagos_wallets(holder: str, tmp_path: Path) -> None:
 
 
 def test_credits_with_more_decimals_than_were_chosen_are_not_rounded(holder: str, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"line 5: 92\.25 credits have more than 1 decimals; choose --decimals") as ended:
+    with pytest.raises(CommandError, match=r"line 5: 92\.25 credits have more than 1 decimals, .* --decimals 2 counts") as ended:
         imported(tmp_path, lago(holder), "--source", "lago", "--decimals", "1")
     assert ended.value.returncode == 2
     assert not Entry.objects.filter(holder_id=holder).exists()
@@ -308,3 +308,96 @@ def test_a_grant_that_begins_after_the_history_is_whole(holder: str, tmp_path: P
     }  # fmt: skip
     imported(tmp_path, [entitlement], "--source", "openmeter", "--credit-type", "tokens")
     assert list(Entry.objects.filter(holder_id=holder).order_by("sequence").values_list("amount", flat=True)) == [70, 500]
+
+
+# Source and ledger, before the first row -------------------------------------------------------------
+
+
+def compared(tmp_path: Path, objects: Any, *options: str) -> str:
+    """The table that the command prints before the first row; the import succeeds."""
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(objects))
+    out = StringIO()
+    call_command("import_ledger", str(file), "--workers", "1", *options, stdout=StringIO(), stderr=out)
+    return out.getvalue()
+
+
+def summary(holder: str, value: int) -> dict[str, Any]:
+    """The credit balance summary of a customer as Stripe returns it."""
+    balance = {"available_balance": monetary(value), "ledger_balance": monetary(value)}
+    return {"object": "billing.credit_balance_summary", "balances": [balance], "customer": holder, "livemode": True}
+
+
+def test_the_sums_of_source_and_ledger_are_shown_before_the_first_row(holder: str, tmp_path: Path) -> None:
+    objects = [stripe_grant(holder, f"{holder}-1", 1000), stripe_grant(holder, f"{holder}-2", 500), summary(holder, 1500)]
+    said = compared(tmp_path, objects, *STRIPE)
+    assert "as the source states them" in said
+    assert [line.split() for line in said.splitlines()[2:]] == [
+        [holder, "usd_cents", "1,500", "0", "1,500"], ["1", "holders", "usd_cents", "1,500", "0", "1,500"],
+    ]  # fmt: skip
+    # The same export again: the credits are here already, and nothing is added.
+    assert compared(tmp_path, objects, *STRIPE).splitlines()[2].split() == [holder, "usd_cents", "1,500", "1,500", "1,500"]
+
+
+def test_without_a_balance_of_the_source_its_grants_are_added_up(holder: str, tmp_path: Path) -> None:
+    said = compared(tmp_path, [stripe_grant(holder, f"{holder}-1", 1000)], *STRIPE)
+    assert "as its grants add up: the file has no balance of the source's own" in said
+
+
+def test_half_of_an_export_is_refused_unless_it_is_accepted(holder: str, tmp_path: Path) -> None:
+    objects = [stripe_grant(holder, f"{holder}-1", 1000), summary(holder, 1500)]
+    why = refusal_of(tmp_path, objects, *STRIPE)
+    assert "1 of 1 accounts would not have what the source says. Nothing was imported." in why
+    with pytest.raises(SystemExit) as ended:
+        compared(tmp_path, objects, *STRIPE, "--accept-differences")
+    assert ended.value.code == 1
+    assert Entry.objects.get(holder_id=holder).balance == 1000
+
+
+def test_credits_that_are_here_already_are_named(holder: str, tmp_path: Path) -> None:
+    services.grant(holder_id=holder, amount=7, credit_type="usd_cents", idempotency_key="k")
+    said = StringIO()
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps([stripe_grant(holder, f"{holder}-1", 1000)]))
+    with pytest.raises(CommandError):
+        call_command("import_ledger", str(file), "--workers", "1", *STRIPE, stdout=StringIO(), stderr=said)
+    assert [holder, "usd_cents", "1,000", "7", "1,007", "differs"] in [line.split() for line in said.getvalue().splitlines()]
+    assert Entry.objects.filter(holder_id=holder).count() == 1
+
+
+def test_a_history_that_does_not_come_to_the_wallets_balance_is_refused(holder: str, tmp_path: Path) -> None:
+    objects = lago(holder)
+    objects[-1] |= {"credits_balance": "92.24"}
+    assert "1 of 1 accounts would not have" in refusal_of(tmp_path, objects, "--source", "lago", "--decimals", "2")
+
+
+def test_wallets_in_two_currencies_never_add_up(holder: str, tmp_path: Path) -> None:
+    objects = [*lago(holder), {**lago(holder)[-1], "lago_id": "other", "currency": "JPY", "credits_balance": "0.0"}]
+    why = refusal_of(tmp_path, objects, "--source", "lago", "--decimals", "2")
+    assert "is a wallet in JPY" in why
+
+
+def metered(holder: str, amount: float, left: float, at_end: float) -> dict[str, Any]:
+    """An entitlement with one grant, and what its history says is left of it and of all."""
+    window = {"grantBalancesAtEnd": {f"a-{holder}": left}, "balanceAtEnd": at_end}
+    return {
+        "id": f"e-{holder}", "featureKey": "tokens", "customerKey": holder, "history": {"burndownHistory": [window]},
+        "grants": [{"id": f"a-{holder}", "amount": amount, "effectiveAt": text(-60), "expiresAt": None}],
+    }  # fmt: skip
+
+
+OPENMETER = ("--source", "openmeter", "--credit-type", "tokens")
+
+
+def test_what_openmeter_says_is_left_of_all_grants_is_compared(holder: str, tmp_path: Path) -> None:
+    assert "1 of 1 accounts would not have" in refusal_of(tmp_path, [metered(holder, 100, 70, 90)], *OPENMETER)
+    assert "as the source states them" in compared(tmp_path, [metered(holder, 100, 70, 70)], *OPENMETER)
+
+
+def test_a_double_has_fifteen_digits_and_nothing_is_rounded(holder: str, tmp_path: Path) -> None:
+    noisy = [metered(holder, 0.5, 0.1 + 0.2, 0.1 + 0.2)]
+    assert "0.30000000000000004 credits have more than 0 decimals, and are not rounded: --decimals 1 counts them" in refusal_of(
+        tmp_path, noisy, *OPENMETER
+    )
+    compared(tmp_path, noisy, *OPENMETER, "--decimals", "1")
+    assert Entry.objects.get(holder_id=holder).balance == 3

@@ -13,7 +13,7 @@ from ledger.entries.previews import preview
 from ledger.errors import OutcomeUnknown, Retryable
 from ledger.exchange.files import read_lines
 from ledger.exchange.import_rows import KEY_PREFIX, OPERATIONS, ImportRow, RowError, read_rows
-from ledger.exchange.imports import RESULTS, Difference, Importer, ImportSummary, RowOutcome, differences
+from ledger.exchange.imports import RESULTS, Compared, Difference, Importer, ImportSummary, RowOutcome, compare_first, differences
 from ledger.exchange.sources import SourceError, SourceRows, Terms, Total, declared_sources, find_source
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
@@ -22,6 +22,9 @@ from ledger.values import FieldError
 
 NOT_ALL, INVALID, AGAIN = 1, 2, 4
 MOST_ERRORS: Final = 20
+MOST_COMPARED: Final = 20
+OWN: Final = "rows"
+"""The source of our own rows."""
 CSV: Final = ".csv"
 
 
@@ -52,6 +55,11 @@ class Command(CommandWithExamples):
         parser.add_argument(
             "--totals", type=Path, metavar="FILE", help="rows of holder, credit_type and available to compare with"
         )
+        parser.add_argument(
+            "--accept-differences",
+            action="store_true",
+            help="import from another system although the sums of source and ledger would differ",
+        )
         parser.add_argument("--dry-run", action="store_true", help="show what would be imported; write nothing")
         parser.add_argument(
             "--workers", type=int, default=2, choices=range(1, 17), metavar="N", help="threads; default: %(default)s"
@@ -67,7 +75,12 @@ class Command(CommandWithExamples):
             raise CommandError(f"{file} is no file. It is read more than once, so it cannot be a pipe.", returncode=INVALID)
         try:
             count = _checked(file, source, terms, actor)
-            totals = [*find_source(source)(read_lines(file), terms).totals, *_totals(options["totals"], terms)]
+            found = find_source(source)(read_lines(file), terms)
+            totals = [*found.totals, *_totals(options["totals"], terms)]
+            if source != OWN:
+                self._compare_first(
+                    file, source, terms, actor, totals, are_stated=found.are_stated, accepts=options["accept_differences"]
+                )
             rows = _rows(file, source, terms, actor)
             importer = Importer(ImportSummary(MOST_ERRORS))
             shown = not options["no_progress"] and self.stderr.isatty()
@@ -88,6 +101,41 @@ class Command(CommandWithExamples):
         )
         if importer.summary.not_imported or different:
             raise SystemExit(NOT_ALL)
+
+    def _compare_first(
+        self, file: Path, source: str, terms: Terms, actor: str, totals: list[Total], *, are_stated: bool, accepts: bool
+    ) -> None:
+        """Show each account in its source and here, and end before the first row if the sums would differ."""
+        compared = compare_first(
+            totals, lambda: Importer(ImportSummary(MOST_ERRORS)).import_all(_rows(file, source, terms, actor), workers=1)
+        )
+        self.stderr.write(_table(compared, are_stated=are_stated))
+        different = sum(one.differs for one in compared)
+        if different and not accepts:
+            raise CommandError(
+                f"{different:,} of {len(compared):,} accounts would not have what the source says. Nothing was imported. Export "
+                "all of their objects, or import all the same with --accept-differences.",
+                returncode=INVALID,
+            )
+
+
+def _table(compared: list[Compared], *, are_stated: bool) -> str:
+    """Return the accounts in their source and here: those that differ first, the first MOST_COMPARED, and the sums."""
+    shown = sorted(compared, key=lambda one: (not one.differs, one.holder_id))[:MOST_COMPARED]
+    rows: list[tuple[str, ...]] = [("holder", "credits", "source", "here now", "here then", "")]
+    rows += [
+        (one.holder_id, one.credit_type, f"{one.source:,}", f"{one.before:,}", f"{one.after:,}", "differs" * one.differs)
+        for one in shown
+    ]
+    for credit_type in sorted({one.credit_type for one in compared}):
+        of_type = [one for one in compared if one.credit_type == credit_type]
+        sums = (sum(one.source for one in of_type), sum(one.before for one in of_type), sum(one.after for one in of_type))
+        rows.append((f"{len(of_type):,} holders", credit_type, *(f"{each:,}" for each in sums), ""))
+    first, second = (max(len(row[index]) for row in rows) for index in (0, 1))
+    said = "as the source states them" if are_stated else "as its grants add up: the file has no balance of the source's own"
+    lines = [f"Spendable credits in the source, {said}, and here:"]
+    lines += [f"  {a:<{first}}  {b:<{second}}  {c:>14} {d:>14} {e:>14}  {f}".rstrip() for a, b, c, d, e, f in rows]
+    return "\n".join(lines)
 
 
 def _rows(file: Path, source: str, terms: Terms, actor: str) -> Iterator[ImportRow]:
