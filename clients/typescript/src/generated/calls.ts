@@ -98,6 +98,20 @@ export const CALLS = {
   quote: {"id": "quoteRate", "method": "POST", "path": "/v1/quotes", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Run a batch. */
   batch: {"id": "runBatch", "method": "POST", "path": "/v1/batches", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read your key. */
+  ownKey: {"id": "readOwnKey", "method": "GET", "path": "/v1/key", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List API keys. */
+  keys: {"id": "listKeys", "method": "GET", "path": "/v1/keys", "query": ["limit", "cursor", "state", "name", "holder_id", "created_by"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Make an API key. */
+  createKey: {"id": "createKey", "method": "POST", "path": "/v1/keys", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read an API key. */
+  key: {"id": "readKey", "method": "GET", "path": "/v1/keys/{key_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Rotate an API key. */
+  rotateKey: {"id": "rotateKey", "method": "POST", "path": "/v1/keys/{key_id}/rotate", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Revoke an API key. */
+  revokeKey: {"id": "revokeKey", "method": "POST", "path": "/v1/keys/{key_id}/revoke", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Make a link to the customer's page. */
+  createPageLink: {"id": "createPageLink", "method": "POST", "path": "/v1/holders/{holder}/page-links", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** List webhooks. */
   webhooks: {"id": "listWebhooks", "method": "GET", "path": "/v1/webhooks", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a webhook. */
@@ -128,20 +142,6 @@ export const CALLS = {
   endAlert: {"id": "endAlert", "method": "DELETE", "path": "/v1/alerts/{alert}", "query": ["dry_run", "holder_id", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List the accounts that are low by an alert. */
   alertAccounts: {"id": "listAlertAccounts", "method": "GET", "path": "/v1/alerts/{alert}/accounts", "query": ["limit", "cursor", "holder", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Read your key. */
-  ownKey: {"id": "readOwnKey", "method": "GET", "path": "/v1/key", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** List API keys. */
-  keys: {"id": "listKeys", "method": "GET", "path": "/v1/keys", "query": ["limit", "cursor", "state", "name", "holder_id", "created_by"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Make an API key. */
-  createKey: {"id": "createKey", "method": "POST", "path": "/v1/keys", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Read an API key. */
-  key: {"id": "readKey", "method": "GET", "path": "/v1/keys/{key_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Rotate an API key. */
-  rotateKey: {"id": "rotateKey", "method": "POST", "path": "/v1/keys/{key_id}/rotate", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Revoke an API key. */
-  revokeKey: {"id": "revokeKey", "method": "POST", "path": "/v1/keys/{key_id}/revoke", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
-  /** Make a link to the customer's page. */
-  createPageLink: {"id": "createPageLink", "method": "POST", "path": "/v1/holders/{holder}/page-links", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Print a statement. */
   statementPdf: {"id": "printStatement", "method": "GET", "path": "/v1/holders/{holder}/statements/{month}.pdf", "query": ["credit_type", "language"], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** Read the taxes of a month. */

@@ -580,6 +580,102 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readOwnKey"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listKeys"];
+        put?: never;
+        post: operations["createKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readKey"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{key_id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["rotateKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{key_id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["revokeKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/page-links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["createPageLink"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/webhooks": {
         parameters: {
             query?: never;
@@ -734,102 +830,6 @@ export interface paths {
         get: operations["listAlertAccounts"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/key": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readOwnKey"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/keys": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listKeys"];
-        put?: never;
-        post: operations["createKey"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/keys/{key_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readKey"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/keys/{key_id}/rotate": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["rotateKey"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/keys/{key_id}/revoke": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["revokeKey"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/holders/{holder}/page-links": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["createPageLink"];
         delete?: never;
         options?: never;
         head?: never;
@@ -8751,10 +8751,20 @@ export interface components {
         accounts: string;
         /** @description The name of the rate. */
         code: string;
+        /** @description Only keys in this state. */
+        state: "active" | "expired" | "revoked";
+        /** @description Only the key of this name. */
+        name: string;
+        /** @description Only keys that are confined to this holder. */
+        holder_id: string;
+        /** @description Only keys that this actor made, such as key:deploy. */
+        created_by: string;
+        /** @description The number of the API key. */
+        key_id: number;
         /** @description The id of the webhook. */
         webhook: number;
         /** @description Only those in this state. */
-        state: "pending" | "delivered" | "given_up";
+        state2: "pending" | "delivered" | "given_up";
         /** @description Only signals of this type. */
         type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed";
         /** @description Only signals of this holder. */
@@ -8768,19 +8778,9 @@ export interface components {
         /** @description The name of the alert. */
         alert2: string;
         /** @description Its holder; by default the alert is of all holders. */
-        holder_id: string;
+        holder_id2: string;
         /** @description Its credit type; by default the alert is of all types. */
         credit_type4: string;
-        /** @description Only keys in this state. */
-        state2: "active" | "expired" | "revoked";
-        /** @description Only the key of this name. */
-        name: string;
-        /** @description Only keys that are confined to this holder. */
-        holder_id2: string;
-        /** @description Only keys that this actor made, such as key:deploy. */
-        created_by: string;
-        /** @description The number of the API key. */
-        key_id: number;
         /** @description The month, in UTC. */
         month: string;
         /** @description The language of words and numbers; by default the customer's, otherwise en. */
@@ -10399,6 +10399,191 @@ export interface operations {
             };
         };
     };
+    readOwnKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnKey"];
+                };
+            };
+        };
+    };
+    listKeys: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only keys in this state. */
+                state?: components["parameters"]["state"];
+                /** @description Only the key of this name. */
+                name?: components["parameters"]["name"];
+                /** @description Only keys that are confined to this holder. */
+                holder_id?: components["parameters"]["holder_id"];
+                /** @description Only keys that this actor made, such as key:deploy. */
+                created_by?: components["parameters"]["created_by"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyPage"];
+                };
+            };
+        };
+    };
+    createKey: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewApiKey"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyWithSecret"];
+                };
+            };
+        };
+    };
+    readKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The number of the API key. */
+                key_id: components["parameters"]["key_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+        };
+    };
+    rotateKey: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The number of the API key. */
+                key_id: components["parameters"]["key_id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Rotation"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyWithSecret"];
+                };
+            };
+        };
+    };
+    revokeKey: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The number of the API key. */
+                key_id: components["parameters"]["key_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+        };
+    };
+    createPageLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPageLink"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageLink"];
+                };
+            };
+        };
+    };
     listWebhooks: {
         parameters: {
             query?: {
@@ -10598,7 +10783,7 @@ export interface operations {
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: components["parameters"]["cursor"];
                 /** @description Only those in this state. */
-                state?: components["parameters"]["state"];
+                state?: components["parameters"]["state2"];
                 /** @description Only signals of this type. */
                 type?: components["parameters"]["type"];
                 /** @description Only signals of this holder. */
@@ -10708,7 +10893,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Its holder; by default the alert is of all holders. */
-                holder_id?: components["parameters"]["holder_id"];
+                holder_id?: components["parameters"]["holder_id2"];
                 /** @description Its credit type; by default the alert is of all types. */
                 credit_type?: components["parameters"]["credit_type4"];
             };
@@ -10768,7 +10953,7 @@ export interface operations {
                 /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
                 dry_run?: components["parameters"]["dry_run"];
                 /** @description Its holder; by default the alert is of all holders. */
-                holder_id?: components["parameters"]["holder_id"];
+                holder_id?: components["parameters"]["holder_id2"];
                 /** @description Its credit type; by default the alert is of all types. */
                 credit_type?: components["parameters"]["credit_type4"];
                 /** @description Why, for people. */
@@ -10822,191 +11007,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AlertAccountBodyPage"];
-                };
-            };
-        };
-    };
-    readOwnKey: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OwnKey"];
-                };
-            };
-        };
-    };
-    listKeys: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only keys in this state. */
-                state?: components["parameters"]["state2"];
-                /** @description Only the key of this name. */
-                name?: components["parameters"]["name"];
-                /** @description Only keys that are confined to this holder. */
-                holder_id?: components["parameters"]["holder_id2"];
-                /** @description Only keys that this actor made, such as key:deploy. */
-                created_by?: components["parameters"]["created_by"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiKeyPage"];
-                };
-            };
-        };
-    };
-    createKey: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewApiKey"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiKeyWithSecret"];
-                };
-            };
-        };
-    };
-    readKey: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The number of the API key. */
-                key_id: components["parameters"]["key_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiKey"];
-                };
-            };
-        };
-    };
-    rotateKey: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The number of the API key. */
-                key_id: components["parameters"]["key_id"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Rotation"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiKeyWithSecret"];
-                };
-            };
-        };
-    };
-    revokeKey: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The number of the API key. */
-                key_id: components["parameters"]["key_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiKey"];
-                };
-            };
-        };
-    };
-    createPageLink: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
-                holder: components["parameters"]["holder"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPageLink"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PageLink"];
                 };
             };
         };

@@ -1543,6 +1543,171 @@ def batch(
     )
 
 
+def own_key() -> Call[OwnKey]:
+    """Read your key.
+
+    The API key of the request: its scopes, holder, expiry and limits. Every key may make this call. The response shows a
+    change of the key within 2 s.
+    """
+    return Call(
+        "GET",
+        path("/v1/key"),
+    )
+
+
+def keys(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    state: Literal["active", "expired", "revoked"] | None = None,
+    name: str | None = None,
+    holder_id: str | None = None,
+    created_by: str | None = None,
+) -> ListCall[ApiKey]:
+    """List API keys.
+
+    Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder.
+
+    Scope: `keys:admin`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/keys"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "state": absent_if_none(state),
+            "name": absent_if_none(name),
+            "holder_id": absent_if_none(holder_id),
+            "created_by": absent_if_none(created_by),
+        },
+    )
+
+
+def create_key(
+    *,
+    name: str,
+    scopes: Sequence[ScopesEnum],
+    holder_id: str | Absent | None = ABSENT,
+    expires_at: datetime | str | Absent | None = ABSENT,
+    requests_per_second: int | Absent | None = ABSENT,
+    concurrent_requests: int | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ApiKeyWithSecret]:
+    """Make an API key.
+
+    The response has its secret, once: a repeated response has null in its place. Its scopes, holder, expiry and limits must
+    stay within those of the key of the request: else 403 `key-exceeds-own`. A key that is confined to a holder can make keys
+    only for that holder.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/keys"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "name": name,
+            "scopes": scopes,
+            "holder_id": holder_id,
+            "expires_at": expires_at,
+            "requests_per_second": requests_per_second,
+            "concurrent_requests": concurrent_requests,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def key(key_id: int) -> Call[ApiKey]:
+    """Read an API key.
+
+    Works for a key that has ended, too.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "GET",
+        path("/v1/keys/{}", key_id),
+    )
+
+
+def rotate_key(
+    key_id: int,
+    *,
+    former_until: datetime | str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ApiKeyWithSecret]:
+    """Rotate an API key.
+
+    The response has the new secret, once: a repeated response has null in its place. With `former_until`, the current secret
+    stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, expiry and limits do not
+    change. Its scopes, holder, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-
+    own`. A key may always rotate itself.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/keys/{}/rotate", key_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"former_until": former_until},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def revoke_key(key_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[ApiKey]:
+    """Revoke an API key.
+
+    From now on, and within 2 s everywhere, its calls get 401. A key that is already revoked does not change. The keys that it
+    has made stay valid; `?created_by=` lists them. Its scopes and holder must stay within those of the key of the request:
+    else 403 `key-exceeds-own`. A key may always revoke itself.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/keys/{}/revoke", key_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def create_page_link(
+    holder: str,
+    *,
+    expires_in: int | None = None,
+    hide_amounts: bool | None = None,
+    allow_payments: bool | None = None,
+    language: LanguageEnum | None = None,
+    credit_types: Sequence[str] | None = None,
+) -> Call[PageLink]:
+    """Make a link to the customer's page.
+
+    The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone
+    who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not
+    have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` too.
+    404 on a server that does not serve the page.
+
+    Scope: `pages:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/holders/{}/page-links", holder),
+        body={
+            "expires_in": absent_if_none(expires_in),
+            "hide_amounts": absent_if_none(hide_amounts),
+            "allow_payments": absent_if_none(allow_payments),
+            "language": absent_if_none(language),
+            "credit_types": absent_if_none(credit_types),
+        },
+    )
+
+
 def webhooks(*, limit: int | None = None, cursor: str | None = None) -> ListCall[WebhookBody]:
     """List webhooks.
 
@@ -1903,171 +2068,6 @@ def alert_accounts(
             "cursor": absent_if_none(cursor),
             "holder": absent_if_none(holder),
             "credit_type": absent_if_none(credit_type),
-        },
-    )
-
-
-def own_key() -> Call[OwnKey]:
-    """Read your key.
-
-    The API key of the request: its scopes, holder, expiry and limits. Every key may make this call. The response shows a
-    change of the key within 2 s.
-    """
-    return Call(
-        "GET",
-        path("/v1/key"),
-    )
-
-
-def keys(
-    *,
-    limit: int | None = None,
-    cursor: str | None = None,
-    state: Literal["active", "expired", "revoked"] | None = None,
-    name: str | None = None,
-    holder_id: str | None = None,
-    created_by: str | None = None,
-) -> ListCall[ApiKey]:
-    """List API keys.
-
-    Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder.
-
-    Scope: `keys:admin`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/keys"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "state": absent_if_none(state),
-            "name": absent_if_none(name),
-            "holder_id": absent_if_none(holder_id),
-            "created_by": absent_if_none(created_by),
-        },
-    )
-
-
-def create_key(
-    *,
-    name: str,
-    scopes: Sequence[ScopesEnum],
-    holder_id: str | Absent | None = ABSENT,
-    expires_at: datetime | str | Absent | None = ABSENT,
-    requests_per_second: int | Absent | None = ABSENT,
-    concurrent_requests: int | Absent | None = ABSENT,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[ApiKeyWithSecret]:
-    """Make an API key.
-
-    The response has its secret, once: a repeated response has null in its place. Its scopes, holder, expiry and limits must
-    stay within those of the key of the request: else 403 `key-exceeds-own`. A key that is confined to a holder can make keys
-    only for that holder.
-
-    Scope: `keys:admin`.
-    """
-    return Call(
-        "POST",
-        path("/v1/keys"),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "name": name,
-            "scopes": scopes,
-            "holder_id": holder_id,
-            "expires_at": expires_at,
-            "requests_per_second": requests_per_second,
-            "concurrent_requests": concurrent_requests,
-        },
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def key(key_id: int) -> Call[ApiKey]:
-    """Read an API key.
-
-    Works for a key that has ended, too.
-
-    Scope: `keys:admin`.
-    """
-    return Call(
-        "GET",
-        path("/v1/keys/{}", key_id),
-    )
-
-
-def rotate_key(
-    key_id: int,
-    *,
-    former_until: datetime | str | Absent | None = ABSENT,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[ApiKeyWithSecret]:
-    """Rotate an API key.
-
-    The response has the new secret, once: a repeated response has null in its place. With `former_until`, the current secret
-    stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, expiry and limits do not
-    change. Its scopes, holder, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-
-    own`. A key may always rotate itself.
-
-    Scope: `keys:admin`.
-    """
-    return Call(
-        "POST",
-        path("/v1/keys/{}/rotate", key_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={"former_until": former_until},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def revoke_key(key_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[ApiKey]:
-    """Revoke an API key.
-
-    From now on, and within 2 s everywhere, its calls get 401. A key that is already revoked does not change. The keys that it
-    has made stay valid; `?created_by=` lists them. Its scopes and holder must stay within those of the key of the request:
-    else 403 `key-exceeds-own`. A key may always revoke itself.
-
-    Scope: `keys:admin`.
-    """
-    return Call(
-        "POST",
-        path("/v1/keys/{}/revoke", key_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def create_page_link(
-    holder: str,
-    *,
-    expires_in: int | None = None,
-    hide_amounts: bool | None = None,
-    allow_payments: bool | None = None,
-    language: LanguageEnum | None = None,
-    credit_types: Sequence[str] | None = None,
-) -> Call[PageLink]:
-    """Make a link to the customer's page.
-
-    The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone
-    who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not
-    have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` too.
-    404 on a server that does not serve the page.
-
-    Scope: `pages:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/holders/{}/page-links", holder),
-        body={
-            "expires_in": absent_if_none(expires_in),
-            "hide_amounts": absent_if_none(hide_amounts),
-            "allow_payments": absent_if_none(allow_payments),
-            "language": absent_if_none(language),
-            "credit_types": absent_if_none(credit_types),
         },
     )
 
