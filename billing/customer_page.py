@@ -120,7 +120,7 @@ class CustomerOfHolder:
         self.time_zone = customer.time_zone
 
     def sections(self, shown: Shown) -> Sequence[Section]:
-        """Return subscriptions, invoices and credit notes, the newest first, what is on sale, and whom to ask.
+        """Return invoices, what is on sale, subscriptions and credit notes, each list with the newest first, and whom to ask.
 
         Drafts are no invoices yet.
         """
@@ -134,6 +134,14 @@ class CustomerOfHolder:
         corrected = dict(Invoice.objects.filter(pk__in={note.invoice_id for note in notes}).values_list("pk", "number"))
         today = now.astimezone(ZoneInfo(self.time_zone)).date()
         return [
+            _continued(
+                _invoice_list(
+                    [_invoice(row, shown, today) for row in invoices[:ROWS_SHOWN]],
+                    [self._payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]],
+                    shown,
+                ),
+                [row.pk for row in invoices],
+            ),
             *(self._payments.sections(shown) if shown.allows_payments else ()),
             _continued(
                 _subscriptions(
@@ -142,14 +150,6 @@ class CustomerOfHolder:
                     ZoneInfo(self.time_zone),
                 ),
                 [row.id for row in subscriptions],
-            ),
-            _continued(
-                _invoice_list(
-                    [_invoice(row, shown, today) for row in invoices[:ROWS_SHOWN]],
-                    [self._payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]],
-                    shown,
-                ),
-                [row.pk for row in invoices],
             ),
             _continued(
                 _credit_note_list(

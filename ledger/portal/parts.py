@@ -54,8 +54,9 @@ class Section:
 
     @property
     def is_wide(self) -> bool:
-        """Whether a narrow screen has no room for all columns beside each other."""
-        return len(self.headers) > MOST_COLUMNS
+        """Whether a narrow screen has no room for all columns beside each other; a button takes as much as two columns."""
+        has_buttons = any(cell.action for row in self.cells for cell in row)
+        return len(self.headers) + has_buttons > MOST_COLUMNS
 
 
 class Document(NamedTuple):

@@ -437,5 +437,5 @@ def epc_code(*, name: str, iban: str, bic: str, amount: Decimal, reference: str)
     except ValueError:
         return None
     picture = io.BytesIO()
-    code.save(picture, kind="svg", border=0, xmldecl=False, nl=False)
+    code.save(picture, kind="svg", border=0, xmldecl=False, nl=False, omitsize=True)
     return picture.getvalue().decode()

@@ -450,7 +450,7 @@ def test_the_code_of_a_transfer_is_that_of_the_european_payments_council():
     )
     content = "BCD\n002\n1\nSCT\n\nNimbus Computing GmbH\nDE89370400440532013000\nEUR12.3\n\n\nINV-000001"
     expected = segno.make(content, error="m", boost_error=False, micro=False, encoding="utf-8")
-    assert code == expected.svg_inline(border=0).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
+    assert code == expected.svg_inline(border=0, omitsize=True).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
 
 
 def test_a_name_that_no_code_of_a_transfer_holds_leaves_the_bank_account_to_type():
