@@ -74,7 +74,6 @@ class BillingConfig(AppConfig):
         register_check(_check_providers, "billing", conf.CHECKS)
         register_check(_check_lookups, "billing", conf.CHECKS)
         register_check(_check_tax_provider, "billing", conf.CHECKS)
-        register_check(_check_bank_formats, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_letterhead(letterhead)
         if apps.is_installed("ledger.signals"):
@@ -132,13 +131,6 @@ def _check_lookups(app_configs: Any, **options: Any) -> list[CheckMessage]:
         return []
     hint = 'pip install "credit-ledger[vies]" installs it.'
     return [Error("LEDGER_VIES_URL needs the package 'httpx'.", hint=hint, id="billing.E004")]
-
-
-def _check_bank_formats(app_configs: Any, **options: Any) -> list[CheckMessage]:
-    """Check the readers of bank files: see there."""
-    from billing.payments.bank_files.formats import check_bank_formats
-
-    return check_bank_formats(app_configs)
 
 
 def _check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:

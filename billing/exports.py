@@ -7,7 +7,6 @@ from django.db import models
 from billing.models import (
     Activation,
     Amendment,
-    BankReceipt,
     Charge,
     CreditNote,
     CreditNoteLine,
@@ -52,9 +51,9 @@ REFERENCES: Final = {
     "coupon": "(SELECT code FROM billing_coupon WHERE id = e.{})",
 }
 
-_CUSTOMER: Final = "{} IN (SELECT id FROM billing_customer WHERE ref = %(customer)s)"
+OF_CUSTOMER: Final = "{} IN (SELECT id FROM billing_customer WHERE ref = %(customer)s)"
 _SUBSCRIPTION: Final = "{} IN (SELECT id FROM billing_subscription WHERE ref = %(subscription)s)"
-_THEIRS: Final = {"customer": _CUSTOMER.format("e.customer_id"), "subscription": _SUBSCRIPTION.format("e.subscription_id")}
+_THEIRS: Final = {"customer": OF_CUSTOMER.format("e.customer_id"), "subscription": _SUBSCRIPTION.format("e.subscription_id")}
 """Of rows that name customer and subscription."""
 _BILLED: Final = f"""{_SUBSCRIPTION.format("{0}.subscription_id")} OR {{0}}.{{1}} IN (
     SELECT b.invoice_id FROM billing_invoicedsubscription AS b WHERE {_SUBSCRIPTION.format("b.subscription_id")})"""
@@ -64,7 +63,7 @@ _DOCUMENTS: Final = {
     for name, pk in (("invoices", "id"), ("notes", "invoice_id"))
 }
 _OF_SUBSCRIPTION: Final = {
-    "customer": f"e.subscription_id IN (SELECT id FROM billing_subscription WHERE {_CUSTOMER.format('customer_id')})",
+    "customer": f"e.subscription_id IN (SELECT id FROM billing_subscription WHERE {OF_CUSTOMER.format('customer_id')})",
     "subscription": _SUBSCRIPTION.format("e.subscription_id"),
 }
 
@@ -77,35 +76,31 @@ def _of_invoice(rows: str) -> dict[str, str]:
     """
     found = "EXISTS (SELECT FROM billing_invoice AS i WHERE {} AND ({}))"
     return {
-        "customer": found.format(rows, _CUSTOMER.format("i.customer_id")),
+        "customer": found.format(rows, OF_CUSTOMER.format("i.customer_id")),
         "subscription": found.format(rows, _BILLED.format("i", "id")),
     }
 
 
 def _bought(purchase: str) -> str:
     """Return the condition for purchases of a customer, and for those of the customer's holder that name no customer."""
-    return f"""({_CUSTOMER.format(f"{purchase}.customer_id")} OR {purchase}.customer_id IS NULL AND {purchase}.holder_id IN (
+    return f"""({OF_CUSTOMER.format(f"{purchase}.customer_id")} OR {purchase}.customer_id IS NULL AND {purchase}.holder_id IN (
         SELECT holder_id FROM billing_customer WHERE ref = %(customer)s AND holder_id <> ''))"""
 
 
 _OF_PURCHASE: Final = {"customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_bought('p')})"}
 _OF_INTENT: Final = {
-    "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + _CUSTOMER.format("customer_id") + ")"
-}
-_OF_RECEIPT: Final = {
-    "customer": f"""(e.invoice_id IN (SELECT id FROM billing_invoice WHERE {_CUSTOMER.format("customer_id")})
-        OR e.payment_intent_id IN (SELECT id FROM billing_paymentintent WHERE {_CUSTOMER.format("customer_id")}))"""
+    "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + OF_CUSTOMER.format("customer_id") + ")"
 }
 _OF_PAYMENT: Final = {
     "customer": "EXISTS (SELECT FROM billing_invoicepayment AS p WHERE p.id = e.invoice_payment_id AND "
-    f"{_CUSTOMER.format('p.customer_id')})"
+    f"{OF_CUSTOMER.format('p.customer_id')})"
 }
 _OF_INVOICE: Final = _of_invoice("i.id = e.invoice_id")
 _OF_NOTE: Final = _of_invoice("i.id = (SELECT invoice_id FROM billing_creditnote WHERE id = e.credit_note_id)")
 _OF_CREDIT: Final = {
     name: f"EXISTS (SELECT FROM billing_creditnote AS n WHERE n.id = e.credit_note_id AND ({theirs}))"
     for name, theirs in (
-        ("customer", _CUSTOMER.format("n.customer_id")),
+        ("customer", OF_CUSTOMER.format("n.customer_id")),
         ("subscription", _BILLED.format("n", "invoice_id")),
     )
 }
@@ -119,7 +114,15 @@ def _field(column: "models.Field[Any, Any]") -> Field:
     return Field(f"e.{column.column}", next((form for kind, form in FORMS if isinstance(column, kind)), "plain"))
 
 
-def _export(name: str, row: str, model: type[models.Model], filters: dict[str, str], *, order: str, dated: str = "") -> Export:
+def export_of(name: str, row: str, model: type[models.Model], filters: dict[str, str], *, order: str, dated: str = "") -> Export:
+    """Return the export of the rows of a model `e`, all of its columns.
+
+    Args:
+        row: what a row is, in words.
+        filters: the conditions on `e`, by the name of the filter.
+        order: the columns that sort it.
+        dated: the column that the filters `since` and `until` compare; empty: it has no such filters.
+    """
     columns = [column for column in model._meta.concrete_fields if column.column is not None]
     if dated:
         filters = {**filters, "since": f"e.{dated} >= %(since)s", "until": f"e.{dated} < %(until)s"}
@@ -154,28 +157,30 @@ _REVERSE_CHARGE: Final = {
 """For a tax office that asks why no VAT was charged."""
 
 EXPORTS: Final = (
-    _export("customers", "a customer", Customer, {"customer": "e.ref = %(customer)s"}, order="e.id"),
-    _export(
+    export_of("customers", "a customer", Customer, {"customer": "e.ref = %(customer)s"}, order="e.id"),
+    export_of(
         "vat-lookups", "what VIES said about the VAT id of a customer", VatLookup, {"customer": _THEIRS["customer"]},
         order="e.id", dated="recorded_at",
     ),
-    _export("customer-coupons", "a coupon that a customer has", CustomerCoupon, {"customer": _THEIRS["customer"]}, order="e.id"),
-    _export(
+    export_of(
+        "customer-coupons", "a coupon that a customer has", CustomerCoupon, {"customer": _THEIRS["customer"]}, order="e.id"
+    ),
+    export_of(
         "subscriptions", "a subscription", Subscription,
         {"customer": _THEIRS["customer"], "subscription": "e.ref = %(subscription)s"}, order="e.id",
     ),
-    _export(
+    export_of(
         "activations", "the first payment for which a start waits", Activation, _OF_SUBSCRIPTION, order="e.id",
         dated="recorded_at",
     ),
-    _export("amendments", "a change of a subscription", Amendment, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),
-    _export("charges", "a one-off charge", Charge, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),
-    _export(
+    export_of("amendments", "a change of a subscription", Amendment, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),
+    export_of("charges", "a one-off charge", Charge, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),
+    export_of(
         "usage-events", "one use of a metered service", UsageEvent, _OF_SUBSCRIPTION,
         order="e.subscription_id, e.meter, e.occurred_at, e.idempotency_key", dated="occurred_at",
     ),
-    _export("invoices", "an invoice, drafts included", Invoice, _DOCUMENTS["invoices"], order="e.id", dated="issue_date"),
-    _export(
+    export_of("invoices", "an invoice, drafts included", Invoice, _DOCUMENTS["invoices"], order="e.id", dated="issue_date"),
+    export_of(
         "invoiced-subscriptions", "a subscription that a consolidated invoice bills", InvoicedSubscription, _OF_INVOICE,
         order="e.id",
     ),
@@ -194,58 +199,54 @@ EXPORTS: Final = (
         order="e.id, t.id",
         always="e.number IS NOT NULL",
     ),
-    _export("invoice-lines", "a line of an invoice", Line, _OF_INVOICE, order="e.invoice_id, e.position"),
-    _export("invoice-taxes", "the tax of a category and rate on an invoice", InvoiceTax, _OF_INVOICE, order="e.id"),
-    _export("credit-notes", "a credit note or deposit", CreditNote, _DOCUMENTS["notes"], order="e.id", dated="issue_date"),
-    _export("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
-    _export(
+    export_of("invoice-lines", "a line of an invoice", Line, _OF_INVOICE, order="e.invoice_id, e.position"),
+    export_of("invoice-taxes", "the tax of a category and rate on an invoice", InvoiceTax, _OF_INVOICE, order="e.id"),
+    export_of("credit-notes", "a credit note or deposit", CreditNote, _DOCUMENTS["notes"], order="e.id", dated="issue_date"),
+    export_of("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
+    export_of(
         "purchases", "money that came in for a pack", Purchase, {"customer": _bought("e")}, order="e.id", dated="paid_at"
     ),
-    _export("purchase-grants", "credits that a purchase added", PurchaseGrant, _OF_PURCHASE, order="e.id", dated="recorded_at"),
-    _export(
+    export_of("purchase-grants", "credits that a purchase added", PurchaseGrant, _OF_PURCHASE, order="e.id", dated="recorded_at"),
+    export_of(
         "purchase-returns", "money of a purchase that went back", PurchaseReturn, _OF_PURCHASE, order="e.id", dated="returned_at"
     ),
-    _export(
+    export_of(
         "return-settlements", "what a return did to credits", ReturnSettlement, _OF_PURCHASE, order="e.id", dated="recorded_at"
     ),
-    _export(
+    export_of(
         "payment-intents", "money that a provider is asked for", PaymentIntent, {"customer": _THEIRS["customer"]}, order="e.id",
         dated="recorded_at",
     ),
-    _export(
+    export_of(
         "provider-refunds", "money that a provider is asked to send back", ProviderRefund, _OF_INTENT, order="e.id",
         dated="recorded_at",
     ),
-    _export(
+    export_of(
         "provider-customers", "a customer's id with a provider", ProviderCustomer, {"customer": _THEIRS["customer"]}, order="e.id"
     ),
-    _export(
+    export_of(
         "payments", "money that came in for an invoice", InvoicePayment, {"customer": _THEIRS["customer"]}, order="e.id",
         dated="paid_at",
     ),
-    _export(
-        "bank-receipts", "money that a bank's statement says came in", BankReceipt,
-        _OF_RECEIPT, order="e.id", dated="recorded_at",
-    ),
-    _export(
+    export_of(
         "payment-returns", "money of an invoice's payment that went back", PaymentReturn, _OF_PAYMENT, order="e.id",
         dated="returned_at",
     ),
-    _export(
+    export_of(
         "reminders", "a reminder of an invoice", Reminder, {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at"
     ),
-    _export(
+    export_of(
         "reminder-holds", "a hold of the reminders of an invoice or a customer", ReminderHold,
         {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at",
     ),
-    _export("mails", "a mail with a document", Mail, {"customer": _THEIRS["customer"]}, order="e.id", dated="queued_at"),
-    _export(
+    export_of("mails", "a mail with a document", Mail, {"customer": _THEIRS["customer"]}, order="e.id", dated="queued_at"),
+    export_of(
         "top-ups", "when an account is topped up", TopUp, {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at"
     ),
-    _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
-    _export(
+    export_of("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
+    export_of(
         "credit-refunds", "credit that was paid out", CreditRefund, {"customer": _THEIRS["customer"]}, order="e.id",
         dated="recorded_at",
     ),
-    _export("credit-uses", "what an invoice or a refund took from credit", CreditNoteUse, _OF_CREDIT, order="e.id"),
+    export_of("credit-uses", "what an invoice or a refund took from credit", CreditNoteUse, _OF_CREDIT, order="e.id"),
 )  # fmt: skip

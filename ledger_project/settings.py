@@ -51,6 +51,7 @@ INSTALLED_APPS = [
     "ledger.statements",
     "billing",
     "billing.books",
+    "billing.statements_in",
     "ledger_project.operators",
 ]
 

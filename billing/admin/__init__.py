@@ -10,9 +10,9 @@ if not installed.missing():
     from billing.admin.documents import credit_notes, invoices
     from billing.admin.documents.of_customers import mails
     from billing.admin.orders import catalogue, customers, sellers, subscriptions, taxes
-    from billing.admin.payments import bank_receipts, packs, payment_intents, payments, purchases, top_ups
+    from billing.admin.payments import packs, payment_intents, payments, purchases, top_ups
 
     __all__ = [
-        "bank_receipts", "catalogue", "credit_notes", "customers", "invoices", "mails", "meters", "packs", "payment_intents",
+        "catalogue", "credit_notes", "customers", "invoices", "mails", "meters", "packs", "payment_intents",
         "payments", "purchases", "runs", "sellers", "subscriptions", "taxes", "top_ups",
     ]  # fmt: skip

@@ -14,7 +14,6 @@ from billing.documents.mailing.outcomes import STOPPED
 from billing.generator.run.outcomes import Outcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import (
-    BankReceipt,
     Customer,
     DuePurchase,
     Invoice,
@@ -31,7 +30,6 @@ from billing.models import (
 )
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from billing.permissions import (
-    VIEW_BANKRECEIPT,
     VIEW_INVOICE,
     VIEW_MAIL,
     VIEW_PAYMENTINTENT,
@@ -70,8 +68,6 @@ def items(request: Any) -> list[Attention]:
         found += _mails()
     if may(VIEW_PURCHASE):
         found += _purchases()
-    if may(VIEW_BANKRECEIPT):
-        found += _bank_receipts()
     if may(VIEW_PAYMENTINTENT):
         found += _payment_intents()
     if may(VIEW_RUN):
@@ -79,14 +75,14 @@ def items(request: Any) -> list[Attention]:
     return found
 
 
-def _count(rows: Any) -> tuple[str, Any]:
+def count_bounded(rows: Any) -> tuple[str, Any]:
     """Return how many rows there are, counted up to MOST, and the first row."""
     found = list(rows[:MOST])
     return (f"{MOST} or more" if len(found) == MOST else str(len(found))), (found[0] if found else None)
 
 
 def _suspended() -> list[Attention]:
-    many, first = _count(SuspendedBilling.objects.filter(resumed_at=None).order_by("-pk"))
+    many, first = count_bounded(SuspendedBilling.objects.filter(resumed_at=None).order_by("-pk"))
     if first is None:
         return []
     subscription = Subscription.objects.filter(pk=first.subscription_id).first()
@@ -100,7 +96,7 @@ def _suspended() -> list[Attention]:
 
 def _purchases() -> list[Attention]:
     """Purchases whose next step has failed, so that a worker tries it again."""
-    many, first = _count(DuePurchase.objects.exclude(error="").order_by("pk"))
+    many, first = count_bounded(DuePurchase.objects.exclude(error="").order_by("pk"))
     if first is None:
         return []
     noun = "purchase is" if many == "1" else "purchases are"
@@ -109,21 +105,9 @@ def _purchases() -> list[Attention]:
     return [Attention(tone="warning", text=text, url=url, action="Open the purchase" if many == "1" else "Show them")]
 
 
-def _bank_receipts() -> list[Attention]:
-    """Receipts of bank statements that are left for a person."""
-    many, first = _count(BankReceipt.objects.filter(state=BankReceipt.State.LEFT).order_by("-pk"))
-    if first is None:
-        return []
-    noun = "receipt of a bank statement is" if many == "1" else "receipts of bank statements are"
-    amount = money_text(first.amount_minor, first.currency)
-    text = f"{many} {noun} not booked, such as {amount} of {first.booked_on}: {first.why}."
-    url = row_url(BankReceipt, first.pk) if many == "1" else list_url(BankReceipt, state="left")
-    return [Attention(tone="warning", text=text, url=url, action="Book it" if many == "1" else "Book them")]
-
-
 def _payment_intents() -> list[Attention]:
     """Open payments that could not be taken further."""
-    many, first = _count(PaymentIntent.objects.filter(due_at__isnull=False).exclude(error="").order_by("due_at", "pk"))
+    many, first = count_bounded(PaymentIntent.objects.filter(due_at__isnull=False).exclude(error="").order_by("due_at", "pk"))
     if first is None:
         return []
     noun = "payment waits" if many == "1" else "payments wait"
@@ -134,7 +118,7 @@ def _payment_intents() -> list[Attention]:
 
 def _vat_ids() -> list[Attention]:
     """Customers whose VAT id VIES calls invalid, by the index on them."""
-    many, first = _count(
+    many, first = count_bounded(
         VatCheck.objects.filter(outcome=LookupOutcome.INVALID).select_related("customer").order_by("customer_id")
     )
     if first is None:
@@ -148,7 +132,7 @@ def _vat_ids() -> list[Attention]:
 def _mails() -> list[Attention]:
     """Mails of the last days that did not arrive, or whose outcome is unknown."""
     since = timezone.now() - STOPPED_MAILS_SHOWN
-    many, first = _count(Mail.objects.filter(state__in=STOPPED, ended_at__gte=since).order_by("-pk"))
+    many, first = count_bounded(Mail.objects.filter(state__in=STOPPED, ended_at__gte=since).order_by("-pk"))
     if first is None:
         return []
     noun = "mail has" if many == "1" else "mails have"
@@ -165,7 +149,7 @@ def _runs() -> list[Attention]:
     stuck = [run for run in runs if run.finished_at is None and run.started_at < stuck_before]
     found = []
     if bad:
-        failed, first = _count(RunResult.objects.filter(run_id=bad[0].pk, outcome=Outcome.FAILED.value).order_by("pk"))
+        failed, first = count_bounded(RunResult.objects.filter(run_id=bad[0].pk, outcome=Outcome.FAILED.value).order_by("pk"))
         text = f"Invoicing failed {instant_words(bad[0].started_at)}: its last run stopped with an error."
         if first is not None:
             noun = "subscription" if failed == "1" else "subscriptions"
@@ -183,7 +167,7 @@ def _waiting_for_taxes() -> list[Attention]:
     if last is None:
         return []
     waiting = RunResult.objects.filter(run_id=last.pk, outcome=Outcome.WAITS_FOR_TAXES.value)
-    many, first = _count(waiting.order_by("pk"))
+    many, first = count_bounded(waiting.order_by("pk"))
     if first is None:
         return []
     noun = "subscription waits for its taxes" if many == "1" else "subscriptions wait for their taxes"
@@ -222,7 +206,7 @@ def _partitions() -> list[Attention]:
 
 def _past_grace() -> list[Attention]:
     drafts = Invoice.objects.filter(state=Invoice.State.DRAFT, grace_ends_at__lt=timezone.now() - timedelta(hours=1))
-    many, first = _count(drafts.order_by("-pk"))
+    many, first = count_bounded(drafts.order_by("-pk"))
     if first is None:
         return []
     noun = "draft is" if many == "1" else "drafts are"

@@ -133,7 +133,7 @@ REGISTERED: Final = (
         RegisteredTable(f"billing_{name}")
         for name in (
             "customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse", "paymentintent",
-            "providerrefund", "providerevent", "topup", "reminderhold", "activation", "vatlookup", "bankreceipt",
+            "providerrefund", "providerevent", "topup", "reminderhold", "activation", "vatlookup",
         )
     ),
     RegisteredTable("billing_droppedmonth", ("month",)),

@@ -1125,8 +1125,6 @@ CALL ledger_have_registered('billing_purchasereturn', '{id}');
 CALL ledger_have_registered('billing_returnsettlement', '{id}');
 CALL ledger_have_registered('billing_invoicepayment', '{id}');
 CALL ledger_have_registered('billing_paymentreturn', '{id}');
-CALL ledger_have_registered('billing_bankreceipt', '{id}',
-    '{state,why,waits_for_person,invoice_id,payment_intent_id,settled_by,settled_at,note}');
 CALL ledger_have_registered('billing_reminder', '{id}');
 CALL ledger_have_registered('billing_reminderhold', '{id}', '{released_at,released_by,release_reason}');
 CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');

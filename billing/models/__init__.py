@@ -27,7 +27,6 @@ from billing.models.invoices import (
     Transition,
 )
 from billing.models.payments import (
-    BankReceipt,
     DuePurchase,
     InvoicePayment,
     Pack,

@@ -10,6 +10,7 @@ TABLES: Final[dict[str, frozenset[str]]] = {
         "ledger_alert_state", "ledger_alert_look", "ledger_budget_report", "ledger_signal", "ledger_signal_position",
         "ledger_signal_feed", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
     }),
+    "billing.statements_in": frozenset({"billing_bankreceipt"}),
 }  # fmt: skip
 """By application."""
 

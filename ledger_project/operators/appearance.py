@@ -97,7 +97,7 @@ SECTIONS: Final = (
             _list("Invoice payments", "billing.invoicepayment"),
             _list("Purchases", "billing.purchase"),
             _list("Payment intents", "billing.paymentintent"),
-            _list("Bank receipts", "billing.bankreceipt"),
+            _list("Bank receipts", "billing_statements_in.bankreceipt"),
             _list("Top-ups", "billing.topup"),
         ),
     ),

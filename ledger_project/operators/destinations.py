@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from django.apps import apps
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -17,7 +18,6 @@ from billing.permissions import (
     ADD_SELLER,
     ADD_SUBSCRIPTION,
     ADD_TAX,
-    VIEW_BANKRECEIPT,
     VIEW_INVOICE,
     VIEW_MAIL,
     VIEW_RUN,
@@ -62,6 +62,15 @@ class Action(NamedTuple):
     query: dict[str, str] = {}
 
 
+def _of_bank_statements() -> tuple[Action, ...]:
+    if not apps.is_installed("billing.statements_in"):
+        return ()
+    from billing.statements_in.permissions import VIEW_BANKRECEIPT
+
+    page = "billing_statements_in_bankreceipt_changelist"
+    return (Action("Book a bank transfer", "receipt statement payment", "bank receipts", page, VIEW_BANKRECEIPT),)
+
+
 ACTIONS: Final = (
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
     Action(
@@ -92,8 +101,7 @@ ACTIONS: Final = (
            {"overdue": "yes"}),
     Action("Record a payment", "book transfer paid money bank", "on the invoice", "billing_invoice_changelist", VIEW_INVOICE,
            {"state": "open"}),
-    Action("Book a bank transfer", "receipt statement payment", "bank receipts", "billing_bankreceipt_changelist",
-           VIEW_BANKRECEIPT),
+    *_of_bank_statements(),
     Action("Credit or void an invoice", "credit note cancel refund money correct", "on the invoice", "billing_invoice_changelist",
            VIEW_INVOICE),
     Action("Finalise drafts", "finalize issue", "invoices", "billing_invoice_changelist", VIEW_INVOICE, {"state": "draft"}),

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from billing.models import BankReceipt, CreditNote, PaymentIntent, Purchase
-from billing.payments.bank_files import booking
-from billing.payments.bank_files.booking import book
-from billing.payments.bank_files.statements import Statement, StatementEntry
+from billing.models import CreditNote, PaymentIntent, Purchase
 from billing.payments.providers.manual_transfers import reference_of
 from billing.payments.purchases.due import settle_due
+from billing.statements_in import booking
+from billing.statements_in.booking import book
+from billing.statements_in.models import BankReceipt
+from billing.statements_in.statements import Statement, StatementEntry
 from ledger.database.transactions import own_or_joined
 from ledger.testing import unique
 from tests.concurrency.meetings import LOCKED, meet
@@ -29,7 +30,7 @@ KILLED = """
 import os, signal, sys
 import django
 django.setup()
-from billing.payments.bank_files import booking
+from billing.statements_in import booking
 from billing.payments.collecting import transfers
 from tests.concurrency.test_bank_files import statement_of
 

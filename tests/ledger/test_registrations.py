@@ -27,7 +27,17 @@ def registered_parts() -> list[list[object]]:
 
 
 @pytest.mark.parametrize(
-    "app", ["ledger", "ledger_exchange", "ledger_portal", "ledger_signals", "ledger_statements", "billing", "billing_books"]
+    "app",
+    [
+        "ledger",
+        "ledger_exchange",
+        "ledger_portal",
+        "ledger_signals",
+        "ledger_statements",
+        "billing",
+        "billing_books",
+        "billing_statements_in",
+    ],
 )
 def test_an_application_that_is_made_ready_again_registers_nothing_twice(app: str) -> None:
     before = registered_parts()

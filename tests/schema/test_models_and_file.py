@@ -15,7 +15,10 @@ from ledger.database import schema_versions
 from tests.schema.catalogue import schema
 
 # Each application, with the applications whose functions its schema.sql calls.
-APPS = {"ledger": [], "ledger_signals": ["ledger"], "billing": ["ledger"]}
+APPS = {"ledger": [], "ledger_signals": ["ledger"], "billing": ["ledger"], "billing_statements_in": ["ledger", "billing"]}
+
+# Those of which the file makes tables or views.
+BY_FILE = {"ledger", "ledger_signals", "billing"}
 
 # Name, type, and whether the column may be null: null for a view, of whose columns the server does not know it.
 COLUMNS = """
@@ -67,6 +70,12 @@ DIFFERENCES = {
         "CREATE OR REPLACE FUNCTION billing_freeze_part() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
         "COMMENT ON COLUMN billing_claim.snapshot IS 'something else'",
         "CREATE TABLE billing_forgotten (id integer)",
+    ],
+    "billing_statements_in": [
+        "ALTER TABLE billing_bankreceipt ADD COLUMN extra integer",
+        "ALTER TABLE billing_bankreceipt DROP CONSTRAINT billing_bankreceipt_state",
+        "DROP INDEX billing_bankreceipt_left",
+        "DROP TRIGGER registered ON billing_bankreceipt",
     ],
 }
 
@@ -145,7 +154,7 @@ def test_control_the_comparison_notices_a_difference_of_every_kind(migrated: Bas
 @pytest.mark.check
 def test_models_have_the_columns_of_the_tables_and_views_that_the_file_creates(migrated: BaseDatabaseWrapper, app: str) -> None:
     made_by_file = models_of(app)[1]
-    assert made_by_file
+    assert made_by_file or app not in BY_FILE
     for model in made_by_file:
         with migrated.cursor() as cursor:
             cursor.execute(COLUMNS, [model._meta.db_table])

@@ -1,5 +1,6 @@
 """The groups of a new ledger. Later changes by operators stay: a migration runs once, and makes only missing groups."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from django.apps import apps as django_apps
@@ -7,12 +8,14 @@ from django.apps.registry import Apps
 from django.contrib.auth.management import create_permissions
 from django.db import migrations
 
+from ledger.applications import LedgerApplication
 from ledger_project.operators.roles import make_groups
 
 
 def _optional() -> list[str]:
-    """The applications with tables that a project may leave out."""
-    return ["ledger_signals"] if django_apps.is_installed("ledger.signals") else []
+    """The labels of the applications with tables that a project may leave out."""
+    optional = [config for config in django_apps.get_app_configs() if isinstance(config, LedgerApplication)]
+    return [config.label for config in optional if (Path(config.path) / "migrations" / "0001_initial.py").exists()]
 
 
 def make_roles(apps: Apps, schema_editor: Any) -> None:

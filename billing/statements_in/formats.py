@@ -11,14 +11,14 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.utils.module_loading import import_string
 
-from billing.payments.bank_files.statements import BankFileInvalid, Statement
+from billing.statements_in.statements import BankFileInvalid, Statement
 
 Reader = Callable[[bytes], list[Statement]]
 
 FORMATS: Final = {
-    "mt940": "billing.payments.bank_files.mt940.read",
-    "camt": "billing.payments.bank_files.camt.read",
-    "csv": "billing.payments.bank_files.csv_files.read_by_headings",
+    "mt940": "billing.statements_in.mt940.read",
+    "camt": "billing.statements_in.camt.read",
+    "csv": "billing.statements_in.csv_files.read_by_headings",
 }
 """What comes with the product; `docs/how-to/book-bank-files.md` says which banks send what."""
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from billing.payments.bank_files import csv_files
-from billing.payments.bank_files.csv_files import Profile, find_profile, make_profile, read, shipped_profiles
-from billing.payments.bank_files.statements import BankFileInvalid, EntryState, StatementEntry, check_statements
+from billing.statements_in import csv_files
+from billing.statements_in.csv_files import Profile, find_profile, make_profile, read, shipped_profiles
+from billing.statements_in.statements import BankFileInvalid, EntryState, StatementEntry, check_statements
 
 PLAIN: dict[str, Any] = {
     "title": "A bank", "dates": "%Y-%m-%d", "currency": "EUR",

@@ -10,9 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from billing.admin.cells import money_column, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import BankReceipt, Invoice, PaymentIntent
-from billing.payments.bank_files.settling import ReceiptBooking, ReceiptSetAside, book_left_receipt, set_receipt_aside
+from billing.models import Invoice, PaymentIntent
 from billing.permissions import PAY_INVOICE
+from billing.statements_in.models import BankReceipt
+from billing.statements_in.settling import ReceiptBooking, ReceiptSetAside, book_left_receipt, set_receipt_aside
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link, row_url

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from billing.payments.bank_files import camt
-from billing.payments.bank_files.statements import BankFileInvalid, EntryState, Statement, check_statements
+from billing.statements_in import camt
+from billing.statements_in.statements import BankFileInvalid, EntryState, Statement, check_statements
 
 
 def document(

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 from billing.auditing import consistency
-from billing.models import BankReceipt, InvoicePayment, Purchase
+from billing.models import InvoicePayment, Purchase
 from billing.payments.providers.manual_transfers import reference_of
+from billing.statements_in.models import BankReceipt
 from billing.testing import CustomerFactory
 from ledger.models import Approval
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
 from tests.billing.documents.test_one_off_invoices import issued
-from tests.billing.payments.bank_files.test_booking import booked, paid
 from tests.billing.payments.test_manual import ordered, state
+from tests.billing.statements_in.test_booking import booked, paid
 
 pytestmark = pytest.mark.django_db
 __all__ = ["client"]
@@ -27,7 +28,7 @@ def left(path: Path, amount: str = "12.00", text: str = "many thanks") -> BankRe
 
 
 def page(receipt: BankReceipt, name: str = "change") -> str:
-    return f"/admin/billing/bankreceipt/{receipt.pk}/{name}/"
+    return f"/admin/billing_statements_in/bankreceipt/{receipt.pk}/{name}/"
 
 
 def test_a_receipt_that_is_left_is_booked_for_the_invoice_that_a_person_names(client: Any, tmp_path: Path) -> None:
@@ -87,9 +88,9 @@ def test_above_the_limit_a_second_operator_books_it(client: Any, tmp_path: Path,
 
 def test_the_list_shows_what_is_left_and_why(client: Any, tmp_path: Path) -> None:
     receipt = left(tmp_path)
-    listed = text_of_response(client.get("/admin/billing/bankreceipt/?state=left"))
+    listed = text_of_response(client.get("/admin/billing_statements_in/bankreceipt/?state=left"))
     assert "many thanks" in listed
     assert "it names no invoice" in listed
-    assert "many thanks" not in text_of_response(client.get("/admin/billing/bankreceipt/?state=booked"))
-    assert "many thanks" in text_of_response(client.get(f"/admin/billing/bankreceipt/?q={receipt.name}"))
+    assert "many thanks" not in text_of_response(client.get("/admin/billing_statements_in/bankreceipt/?state=booked"))
+    assert "many thanks" in text_of_response(client.get(f"/admin/billing_statements_in/bankreceipt/?q={receipt.name}"))
     assert "1 receipt of a bank statement is not booked, such as 12.00 EUR" in text_of_response(client.get("/admin/"))

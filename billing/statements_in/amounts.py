@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from billing.payments.bank_files.statements import BankFileInvalid
+from billing.statements_in.statements import BankFileInvalid
 
 DECIMAL_SIGNS: Final = (".", ",")
 GROUPING_SIGNS: Final = ".,' "

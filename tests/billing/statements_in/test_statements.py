@@ -6,14 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing.payments.bank_files.statements import (
-    BankFileInvalid,
-    EntryState,
-    Statement,
-    StatementEntry,
-    check_statements,
-    decode,
-)
+from billing.statements_in.statements import BankFileInvalid, EntryState, Statement, StatementEntry, check_statements, decode
 
 DAY = date(2026, 1, 5)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from billing.payments.bank_files.statements import EntryState, Statement, StatementEntry
+from billing.statements_in.statements import EntryState, Statement, StatementEntry
 
 NEAR_DAYS: Final = timedelta(days=10)
 """Within how many days an equal amount may be the same receipt in another form."""

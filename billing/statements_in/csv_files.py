@@ -14,8 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from billing.payments.bank_files.amounts import WrittenAmount, find_decimal_sign, read_amount, read_written
-from billing.payments.bank_files.statements import MAX_ENTRIES, BankFileInvalid, EntryState, Statement, StatementEntry, decode
+from billing.statements_in.amounts import WrittenAmount, find_decimal_sign, read_amount, read_written
+from billing.statements_in.statements import MAX_ENTRIES, BankFileInvalid, EntryState, Statement, StatementEntry, decode
 
 PROFILES: Final = Path(__file__).parent / "profiles"
 COLUMNS: Final = (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.payments.bank_files.amounts import find_decimal_sign, read_amount, read_written
-from billing.payments.bank_files.statements import BankFileInvalid
+from billing.statements_in.amounts import find_decimal_sign, read_amount, read_written
+from billing.statements_in.statements import BankFileInvalid
 
 
 def read_cells(*cells: str, declared: str = "") -> list[Decimal]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from billing.payments.bank_files import mt940
-from billing.payments.bank_files.statements import BankFileInvalid, StatementEntry, check_statements
+from billing.statements_in import mt940
+from billing.statements_in.statements import BankFileInvalid, StatementEntry, check_statements
 
 GERMAN = """:20:STARTUMS
 :25:12345678/0123456789

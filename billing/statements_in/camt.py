@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from billing.payments.bank_files.statements import MAX_BYTES, BankFileInvalid, EntryState, Statement, StatementEntry
+from billing.statements_in.statements import MAX_BYTES, BankFileInvalid, EntryState, Statement, StatementEntry
 
 STATEMENTS: Final = ("Stmt", "Rpt", "Ntfctn")
 OPENING: Final = ("OPBD", "PRCD")

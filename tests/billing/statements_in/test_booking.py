@@ -12,9 +12,10 @@ from django.core.management import CommandError, call_command
 
 from billing.auditing import consistency
 from billing.documents.invoice_payments import record_payment
-from billing.models import BankReceipt, Invoice, InvoicePayment
-from billing.payments.bank_files.formats import check_bank_formats
-from billing.payments.bank_files.statements import Statement
+from billing.models import Invoice, InvoicePayment
+from billing.statements_in.formats import check_bank_formats
+from billing.statements_in.models import BankReceipt
+from billing.statements_in.statements import Statement
 from billing.testing import CustomerFactory
 from tests.billing.documents.test_one_off_invoices import issued
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from billing.documents.payment_matching import invoices_named_in
-from billing.models import BankReceipt, Invoice, PaymentIntent
+from billing.models import Invoice, PaymentIntent
 from billing.models.columns import first_of
-from billing.payments.bank_files.booking import book_receipt, settle_receipt
 from billing.payments.providers.manual_transfers import intents_in
 from billing.rating.values import MANUAL
+from billing.statements_in.booking import book_receipt, settle_receipt
+from billing.statements_in.models import BankReceipt
 from ledger.database.lock_names import BANK_RECEIPTS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid

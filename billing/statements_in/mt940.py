@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 
-from billing.payments.bank_files.statements import BankFileInvalid, EntryState, Statement, StatementEntry, decode
+from billing.statements_in.statements import BankFileInvalid, EntryState, Statement, StatementEntry, decode
 
 ENCODINGS: Final = ("utf-8-sig", "cp1252")
 TAG: Final = re.compile(r"^:(\d\d[A-Z]?|NS):(.*)$")

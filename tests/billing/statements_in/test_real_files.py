@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from billing.payments.bank_files.formats import find_reader, guess_format
-from billing.payments.bank_files.statements import BankFileInvalid, check_statements
+from billing.statements_in.formats import find_reader, guess_format
+from billing.statements_in.statements import BankFileInvalid, check_statements
 
 REAL = Path(__file__).parents[5] / "shared" / "data" / "bank_files"
 EXPECTED = {

@@ -8,9 +8,10 @@ from decimal import Decimal
 
 import pytest
 
-from billing.models import BankReceipt, Invoice, InvoicePayment
-from billing.payments.bank_files.booking import book
-from billing.payments.bank_files.statements import Statement, StatementEntry
+from billing.models import Invoice, InvoicePayment
+from billing.statements_in.booking import book
+from billing.statements_in.models import BankReceipt
+from billing.statements_in.statements import Statement, StatementEntry
 from billing.testing import CustomerFactory
 from tests.billing.documents.test_one_off_invoices import issued
 

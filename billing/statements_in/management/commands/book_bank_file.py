@@ -11,12 +11,12 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from billing.models import BankReceipt
-from billing.payments.bank_files.booking import BookedFile, book, sums_of
-from billing.payments.bank_files.csv_files import COLUMNS, Profile, make_profile, read, read_profile, shipped_profiles
-from billing.payments.bank_files.formats import declared_formats, find_reader, guess_format
-from billing.payments.bank_files.statements import MAX_BYTES, BankFileInvalid, Statement, StatementEntry
 from billing.rating.money import minor_digits
+from billing.statements_in.booking import BookedFile, book, sums_of
+from billing.statements_in.csv_files import COLUMNS, Profile, make_profile, read, read_profile, shipped_profiles
+from billing.statements_in.formats import declared_formats, find_reader, guess_format
+from billing.statements_in.models import BankReceipt
+from billing.statements_in.statements import MAX_BYTES, BankFileInvalid, Statement, StatementEntry
 from ledger.management.examples import CommandWithExamples
 
 DONE, SOME_LEFT = 0, 3

@@ -16,13 +16,14 @@ from django.utils import timezone
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_matching import invoices_named_in
 from billing.errors import PaymentIntentClosed, TransferTooSmall
-from billing.models import BankReceipt, Invoice, InvoicePayment, Pack, PaymentIntent, Purchase
-from billing.payments.bank_files.names import NEAR_DAYS, NamedEntry, are_texts_alike, name_entries, other_name
-from billing.payments.bank_files.statements import Statement, check_statements
+from billing.models import Invoice, InvoicePayment, Pack, PaymentIntent, Purchase
 from billing.payments.collecting.transfers import book_transfer
 from billing.payments.providers.manual_transfers import intents_in
 from billing.rating.limits import EARLIEST, MAX_MINOR
 from billing.rating.values import MANUAL
+from billing.statements_in.models import BankReceipt
+from billing.statements_in.names import NEAR_DAYS, NamedEntry, are_texts_alike, name_entries, other_name
+from billing.statements_in.statements import Statement, check_statements
 from ledger.database.lock_names import BANK_RECEIPTS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid, Retryable

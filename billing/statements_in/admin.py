@@ -1,0 +1,8 @@
+"""The operators' pages of bank receipts, where their base is installed."""
+
+from ledger.operators import installed
+
+if not installed.missing():
+    from billing.statements_in.pages import BankReceiptAdmin
+
+    __all__ = ["BankReceiptAdmin"]
