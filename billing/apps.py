@@ -63,6 +63,7 @@ class BillingConfig(AppConfig):
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
         from billing.models.personal import ensure_declared, tables_about_people
+        from billing.orders.subscriptions import follow_at_once
         from ledger import conf, exports
         from ledger.audit.chains import register, register_table
         from ledger.operators import additions
@@ -95,6 +96,7 @@ class BillingConfig(AppConfig):
             pay_links.register(_pay_link)
             parts.register(_customer)
         sources.register(_top_up_under_way)
+        follow_at_once(_set_overage_of)
         register(TRANSITIONS)
         for table in REGISTERED:
             register_table(table)
@@ -107,6 +109,13 @@ class BillingConfig(AppConfig):
         for ref in Subscription.objects.order_by("-id").values_list("ref", flat=True)[:limit]:
             yield INVOICE_GENERATION(ref)
             yield SUBSCRIPTION_INTENT(ref)
+
+
+def _set_overage_of(ref: str) -> None:
+    """Set the terms of a subscription's overage; import the generator only for that."""
+    from billing.generator.state.overage import set_overage_of
+
+    set_overage_of(ref)
 
 
 def _check_limits(app_configs: Any, **options: Any) -> list[CheckMessage]:

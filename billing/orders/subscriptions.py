@@ -4,7 +4,7 @@ Nothing here takes the lock `invoice_gen/<ref>`: amendments and invoices never w
 `subscription_intent/<ref>` puts the amendments of a subscription in order.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, SubscriptionNotStarted
 from billing.models import Activation, Amendment, Charge, Customer, Item, ItemVersion, Subscription
+from billing.models import Price as PriceRow
 from billing.models.columns import first_of
 from billing.orders import plans
 from billing.orders.item_versions import (
@@ -40,7 +41,7 @@ from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
-from ledger.database.transactions import locked_transaction
+from ledger.database.transactions import after_commit, locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, Shape, UseCase, declared_fields, field_of
 from ledger.services import time_of
@@ -273,6 +274,7 @@ def _create(request: NewSubscription) -> Subscription:
             expires_at = present(subscription) + timedelta(hours=request.payment_timeout_hours or PAYMENT_TIMEOUT_HOURS)
             check_instant("/payment_timeout_hours", expires_at)
             Activation.objects.create(subscription_id=subscription.pk, expires_at=expires_at)
+    tell_followers(subscription)
     subscription.refresh_from_db()
     return subscription
 
@@ -300,19 +302,23 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
             raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment must take effect after the start")
         if wish.phases is not None:
             amendment = _change_phases(lock, subscription, effective_at, wish, actor)
-            _store_timeline(lock, subscription)
-            return amendment
-        change = _change(subscription, wish, effective_at)
-        if wish.allowance_change not in (None, AllowanceChange.PRORATE):
-            change["allowance_change"] = wish.allowance_change
-        if wish.trial_end is not None:
-            Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
-        for name in ("hold_days", "consolidated_invoicing"):
-            if name in change:
-                Subscription.objects.filter(pk=subscription.pk).update(**{name: change[name]})
-        amendment = _insert_amendment(lock, subscription, effective_at, change, actor)
+        else:
+            amendment = _change_at_once(lock, subscription, effective_at, wish, actor)
         _store_timeline(lock, subscription)
+    tell_followers(subscription)
     return amendment
+
+
+def _change_at_once(lock: Lock, subscription: Subscription, effective_at: datetime, wish: Wish, actor: str) -> Amendment:
+    change = _change(subscription, wish, effective_at)
+    if wish.allowance_change not in (None, AllowanceChange.PRORATE):
+        change["allowance_change"] = wish.allowance_change
+    if wish.trial_end is not None:
+        Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
+    for name in ("hold_days", "consolidated_invoicing"):
+        if name in change:
+            Subscription.objects.filter(pk=subscription.pk).update(**{name: change[name]})
+    return _insert_amendment(lock, subscription, effective_at, change, actor)
 
 
 def move_to_plan(
@@ -641,6 +647,26 @@ def _timeline(subscription: Subscription, *, creates: bool) -> dict[tuple[Any, .
     prices_of = _prices_of(subscription, creates=creates)
     spans = timeline(_changes(subscription), prices_of, _usage_keys_of, subscription.anchor_at)
     return {_identity(span): span for span in spans}
+
+
+FOLLOWERS: Final[list[Callable[[str], object]]] = []
+"""What follows an order about a plan with overage, with the reference of the subscription, once the order has committed."""
+
+
+def follow_at_once(act: Callable[[str], object]) -> None:
+    """Register what follows such orders; a second registration changes nothing."""
+    if act not in FOLLOWERS:
+        FOLLOWERS.append(act)
+
+
+def tell_followers(subscription: Subscription) -> None:
+    """Call the followers after COMMIT, if a plan that the subscription has or had has overage. Call it after the order."""
+    if ItemVersion.objects.filter(subscription_id=subscription.pk, price_id__in=_OVERAGE_PRICES).exists():
+        for act in FOLLOWERS:
+            after_commit(act, subscription.ref)
+
+
+_OVERAGE_PRICES: Final = PriceRow.objects.filter(meter__startswith=METER_PREFIX).values("id")
 
 
 def _store_timeline(lock: Lock, subscription: Subscription) -> None:

@@ -1,6 +1,7 @@
 """The overage of a plan on the account of the customer's holder: the terms by which the ledger decides, and what changed.
 
-A run sets terms that are not there yet, under the holder's lock; the ledger then repeats them by the calendar, and reads no plan.
+Orders set them as soon as they have committed, and runs where they are not there yet, under the holder's lock; the ledger then
+repeats them by the calendar, and reads no plan.
 """
 
 import hashlib
@@ -13,16 +14,20 @@ from math import floor
 from typing import Any, Final
 
 from billing.documents.invoice_locks import invoice_key
+from billing.errors import SubscriptionNotStarted
 from billing.generator.state.claims import LateClaim
 from billing.generator.state.spans import ItemSpan
-from billing.generator.state.subscription_state import BillableItems, SubscriptionState
+from billing.generator.state.subscription_state import BillableItems, SubscriptionState, read_items, read_subscription
 from billing.orders import plans
+from billing.orders.subscriptions import started
 from billing.rating.aggregation import MICROSECOND
 from billing.rating.periods import instant_of
 from billing.rating.prices.overage import METER_PREFIX, affordable, credit_type_of, is_overage
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
+from ledger.database.transactions import locked_transaction
+from ledger.errors import Retryable
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 log = logging.getLogger("billing.overage")
@@ -32,6 +37,14 @@ CLAIMS_AT: Final = """
     FROM billing_claim AS c JOIN billing_price AS p ON p.id = c.price_id AND p.meter = %s
     WHERE c.subscription_id = %s AND c.released_at IS NULL AND c.kind = 2
         AND EXISTS (SELECT FROM unnest(%s::timestamptz[]) AS used (at) WHERE used.at >= c.starts_at AND used.at < c.ends_at)
+"""
+
+
+CREDIT_TYPES: Final = """
+    SELECT DISTINCT substr(p.meter, %s)
+    FROM billing_itemversion AS v JOIN billing_price AS p ON p.id = v.price_id
+    WHERE v.subscription_id = %s AND starts_with(p.meter, %s)
+    ORDER BY 1
 """
 
 
@@ -72,6 +85,22 @@ def read_late_overage(lock: Lock, subscription: SubscriptionState, items: Billab
     return found
 
 
+def set_overage_of(ref: str) -> None:
+    """Set the terms of a subscription's plan, as `set_overage` does, in a transaction of its own: after an order, at once.
+
+    A subscription that waits for its first payment, or whose billing is suspended, has its terms set by the run that bills it; so
+    has one whose locks are not free within lock_timeout, by the next run.
+    """
+    try:
+        with locked_transaction(invoice_key(ref)) as lock:
+            started(ref)
+            subscription = read_subscription(lock, ref)
+            if subscription.suspended_reason is None:
+                set_overage(lock, subscription, read_items(lock, subscription))
+    except (SubscriptionNotStarted, Retryable) as error:
+        log.info("%s: the terms of the overage follow with the next run: %s", ref, error)
+
+
 def set_overage(lock: Lock, subscription: SubscriptionState, items: BillableItems) -> None:
     """Set the terms of the plan that the subscription is on now, or end those of an earlier one, unless they are there already.
 
@@ -82,12 +111,16 @@ def set_overage(lock: Lock, subscription: SubscriptionState, items: BillableItem
         HolderBusy: lock_timeout passed.
     """
     lock.ensure_held(invoice_key(subscription.ref))
+    if not subscription.holder_id:
+        return
     spans = overage_spans(items)
-    if not spans or not subscription.holder_id:
+    # Also those of plans that an amendment has replaced from their beginning: their terms end.
+    credit_types = fetch_rows(str, CREDIT_TYPES, [len(METER_PREFIX) + 1, subscription.id, METER_PREFIX])
+    if not credit_types:
         return
     now = ledger.time_of(subscription.holder_id)
     with holder_lock(subscription.holder_id) as holder:
-        for credit_type in sorted({credit_type_of(span.price) for span in spans}):
+        for credit_type in credit_types:
             of_type = [span for span in spans if credit_type_of(span.price) == credit_type]
             _set(holder, subscription, credit_type, of_type, items, now)
 

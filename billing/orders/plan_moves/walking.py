@@ -15,7 +15,7 @@ from django.db import Error
 from billing.models import MovedSubscription as Moved
 from billing.models import OpenPlanMove, PlanMove, Subscription
 from billing.orders.item_versions import AmendmentChange, instants_on, is_over, terms_at
-from billing.orders.subscriptions import changes_of, move_to_plan
+from billing.orders.subscriptions import changes_of, move_to_plan, tell_followers
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction
@@ -159,4 +159,6 @@ def move_one(move: PlanMove, ref: str) -> Outcome | None:
             change = {"plan": move.plan_id, "plan_move": move.pk}
             made = move_to_plan(lock, subscription, decision.instants, change, move.actor)
         Moved.objects.create(move_id=move.pk, subscription_id=subscription.pk, outcome=decision.outcome, amendments=made)
+    if made:
+        tell_followers(subscription)
     return decision.outcome

@@ -9,11 +9,13 @@ from django.db import connection
 
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
+from billing.generator.state import overage
 from billing.models import Claim, Invoice, Subscription
 from billing.orders.subscriptions import Wish, amend_subscription
+from billing.orders.suspension import suspend
 from ledger import reads, services
 from ledger.audit import audit
-from ledger.errors import InsufficientCredits
+from ledger.errors import HolderBusy, InsufficientCredits
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring, transition, unique
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
@@ -45,9 +47,9 @@ def move(holder: str, now: datetime) -> None:
     services.set_clock(holder_id=holder, now=now, idempotency_key=f"clock-{now}")
 
 
-def subscribed(holder: str, *, allowance: Any = ALLOWANCE, started_at: datetime = START, **overage: Any) -> Subscription:
+def subscribed(holder: str, *, allowance: Any = ALLOWANCE, started_at: datetime = START, **terms: Any) -> Subscription:
     """A subscription from the start of 2040: 1,000 credits a month, overage at 0.02, and a first run."""
-    plan = PlanFactory(prices=[recurring()], allowance=allowance, overage={"price": PRICE} | overage)
+    plan = PlanFactory(prices=[recurring()], allowance=allowance, overage={"price": PRICE} | terms)
     customer = CustomerFactory(holder_id=holder)
     subscription = SubscriptionFactory(customer=customer.ref, plan=plan.code, started_at=started_at)
     run()
@@ -250,3 +252,68 @@ def test_a_dry_run_shows_the_line_and_writes_nothing(holder):
     [invoice] = bill(subscription, FEBRUARY, dry_run=True)
     assert [line["amount_minor"] for line in invoice["lines"] if line["price_key"] == "overage"] == [14]
     assert (reads.balance(holder).sequence, len(overage_lines(subscription))) == (before, 0)
+
+
+def overage_of(holder: str) -> Any:
+    return reads.balance(holder).overage
+
+
+def test_an_order_sets_the_terms_at_once_without_a_run(holder):
+    plan = PlanFactory(overage={"price": PRICE, "limit_credits": 60})
+    customer = CustomerFactory(holder_id=holder)
+    subscription = SubscriptionFactory(customer=customer.ref, plan=plan.code, started_at=START)
+    assert (overage_of(holder).limit, overage_of(holder).reference) == (60, subscription.ref)
+    spend(holder, 50)
+    larger = PlanFactory(overage={"price": PRICE, "limit_credits": 100})
+    amend_subscription(ref=subscription.ref, effective_at=START, wish=Wish(plan=larger.code))
+    assert (overage_of(holder).limit, overage_of(holder).used) == (100, 50)
+    spend(holder, 50)
+    smaller = PlanFactory(overage={"price": PRICE, "limit_credits": 20})
+    amend_subscription(ref=subscription.ref, effective_at=START, wish=Wish(plan=smaller.code))
+    with pytest.raises(InsufficientCredits) as refused:
+        spend(holder, 1)
+    assert refused.value.facts["overage"] == {"limit": 20, "used": 100, "until": "2040-02-01T00:00:00.000000Z"}
+    without = PlanFactory()
+    amend_subscription(ref=subscription.ref, effective_at=START, wish=Wish(plan=without.code))
+    assert overage_of(holder) is None
+    sequence = reads.balance(holder).sequence
+    run()
+    assert reads.balance(holder).sequence == sequence, "the run finds the terms as they are"
+    assert_clean(holder)
+
+
+def test_orders_of_plans_without_overage_or_for_later_set_no_terms(holder):
+    customer = CustomerFactory(holder_id=holder)
+    subscription = SubscriptionFactory(customer=customer.ref, plan=PlanFactory().code, started_at=START)
+    later = PlanFactory(overage={"price": PRICE, "limit_credits": 60})
+    amend_subscription(ref=subscription.ref, effective_at=FEBRUARY, wish=Wish(plan=later.code))
+    assert reads.balance(holder).sequence == 2  # the moves of the clock
+    assert_clean(holder)
+
+
+def test_terms_wait_for_the_run_while_billing_is_suspended_or_the_first_payment_is_due(holder):
+    plan = PlanFactory(overage={"price": PRICE, "limit_credits": 60})
+    customer = CustomerFactory(holder_id=holder)
+    SubscriptionFactory(customer=customer.ref, plan=plan.code, started_at=START, starts_when_paid=True)
+    assert overage_of(holder) is None
+    other = unique("holder")
+    payer = CustomerFactory(holder_id=other)
+    subscription = SubscriptionFactory(customer=payer.ref, plan=PlanFactory().code, started_at=START - 9 * 365 * DAY)
+    suspend(ref=subscription.ref, reason="amount", facts={}, run_id=None)
+    amend_subscription(ref=subscription.ref, effective_at=subscription.started_at, wish=Wish(plan=plan.code))
+    assert overage_of(other) is None
+
+
+def test_an_order_is_stored_although_the_holder_is_busy_and_the_next_run_sets_the_terms(holder, monkeypatch):
+    plan = PlanFactory(overage={"price": PRICE, "limit_credits": 60})
+    customer = CustomerFactory(holder_id=holder)
+
+    def busy(*_: Any) -> None:
+        raise HolderBusy(holder_id=holder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(overage, "holder_lock", busy)
+        SubscriptionFactory(customer=customer.ref, plan=plan.code, started_at=START)
+    assert overage_of(holder) is None
+    run()
+    assert overage_of(holder).limit == 60
