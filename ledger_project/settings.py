@@ -45,6 +45,7 @@ INSTALLED_APPS = [
     # Before billing, one of whose commands it changes.
     "ledger_project",
     "ledger",
+    "ledger.cluster",
     "ledger.exchange",
     "ledger.portal",
     "ledger.signals",

@@ -33,7 +33,6 @@ from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
-from ledger.cluster.distribution import distribute
 from ledger.testing import FixedClock, unique
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
@@ -260,6 +259,8 @@ def django_db_setup(
 def _provision() -> None:
     """Do what prepare_database does after migrating: on a cluster, distribute the tables; grant rights, and set timeouts."""
     if nodes.cluster:
+        from ledger.cluster.distribution import distribute
+
         distribute(connection)
     provision(connection)
     record_catalogue(connection)

@@ -10,11 +10,11 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import conf, migrations
+from ledger import conf
 from ledger.database.checks import is_so
 from ledger.database.cluster import NoCluster
 
-FUNCTIONS_FILE: Final = Path(next(iter(migrations.__path__))) / "distributed.sql"
+FUNCTIONS_FILE: Final = Path(__file__).with_name("distributed.sql")
 ENTRIES: Final = "ledger_entry"
 RECURRING_GRANTS: Final = "ledger_recurring_grant"
 BY: Final = "holder_id"

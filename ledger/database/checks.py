@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags
 from django.core.checks import Warning as CheckWarning
@@ -72,7 +73,10 @@ def register() -> None:
 
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report isolation levels other than READ COMMITTED (ledger.E002), wrong lock settings (E003), other settings (E004)."""
+    """Report isolation levels other than READ COMMITTED (ledger.E002), wrong lock settings (E003), other settings (E004).
+
+    Also DISTRIBUTED without the application of clusters (E009).
+    """
     found: list[CheckMessage] = []
     level = settings.DATABASES[DEFAULT_DB_ALIAS].get("OPTIONS", {}).get("isolation_level")
     if level not in (None, IsolationLevel.READ_COMMITTED):
@@ -80,6 +84,8 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         found.append(Error(what, id="ledger.E002"))
     if wrong := [Error(f"{complaint}.", id="ledger.E004") for complaint in conf.complaints()]:
         return [*found, *wrong]
+    if conf.DISTRIBUTED.value and not apps.is_installed("ledger.cluster"):
+        found.append(Error("LEDGER['DISTRIBUTED'] needs 'ledger.cluster' in INSTALLED_APPS.", id="ledger.E009"))
     try:
         lock_number(holder_key("42"))
     except ImproperlyConfigured as error:

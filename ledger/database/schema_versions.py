@@ -24,8 +24,6 @@ from ledger.errors import UnsafeDatabase
 LEDGER_ALIAS = DEFAULT_DB_ALIAS
 """The database of `settings.DATABASES` that the ledger is in."""
 SCHEMA_FILE: Final = "schema.sql"
-MADE_AGAIN: Final = frozenset({"distributed.sql"})
-"""The SQL that `prepare_database` executes each time, whichever files made the tables."""
 RECORD: Final = "schema "
 READABLE: Final = """
 SELECT has_table_privilege(oid, 'SELECT')
@@ -120,7 +118,7 @@ def digest_of(folder: Path) -> str:
     """Return the SHA-256 of the migrations and the SQL in a folder, without empty lines and lines of comment."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if path.suffix in {".py", ".sql"} and path.name not in MADE_AGAIN:
+        if path.suffix in {".py", ".sql"}:
             lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
             kept = [line for line in lines if line and not line.startswith(("#", "--"))]
             digest.update("\n".join([path.name, *kept, ""]).encode())

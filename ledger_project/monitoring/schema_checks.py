@@ -6,7 +6,6 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import PREFIX
-from ledger.cluster.distribution import ENTRIES
 from ledger.database import checks, schema_versions
 from ledger.database.cluster import ask_all_nodes
 from ledger.errors import UnsafeDatabase
@@ -56,7 +55,7 @@ SELECT coalesce(json_object_agg(shard.relname, (
     WHERE tgrelid = shard.oid AND tgenabled = '{ALWAYS}' AND NOT tgisinternal
 )), '{{}}')
 FROM pg_class AS shard
-WHERE shard.relnamespace = current_schema()::regnamespace AND shard.relname ~ '^{ENTRIES}_[0-9]+$'
+WHERE shard.relnamespace = current_schema()::regnamespace AND shard.relname ~ '^ledger_entry_[0-9]+$'
 """
 
 
@@ -146,7 +145,7 @@ def triggers(connection: BaseDatabaseWrapper) -> CheckResult:
 
 def _wrong_on_shards() -> list[str]:
     """Return the shards of a cluster, on any node that answers, without a trigger that is enabled for every role and mode."""
-    expected = TRIGGERS[ENTRIES]
+    expected = TRIGGERS["ledger_entry"]
     return [
         f"{name} of {shard} on {node}"
         for node, shards in ask_all_nodes(ON_SHARDS).values()

@@ -44,7 +44,6 @@ SENTENCE = (
         ("0001_initial.py", "# Another comment.\nMODELS = []\n", False),
         ("0001_initial.py", "# A comment.\nMODELS = [1]\n", True),
         ("0002_more.py", "", True),
-        ("distributed.sql", "SELECT 1", False),
     ],
 )
 def test_what_makes_tables_counts_and_comments_do_not(tmp_path: Path, name: str, text: str, is_another: bool) -> None:

@@ -256,3 +256,12 @@ def test_it_is_said_why_a_server_takes_no_writes() -> None:
         cursor.execute("SET LOCAL transaction_read_only = on")
 
     assert checks.refusal_of_writes(connection) == "transactions are read-only (default_transaction_read_only)"
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_cluster_needs_its_application(is_installed: bool, settings: Any) -> None:
+    settings.LEDGER = {**settings.LEDGER, "DISTRIBUTED": True}
+    if not is_installed:
+        settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "ledger.cluster"]
+    found = [message.id for message in checks.check_settings(None)]
+    assert found == ([] if is_installed else ["ledger.E009"])

@@ -27,7 +27,7 @@ from tests.ledger.random_histories import RandomHistory, RulesLedger
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = ROOT / "ledger/migrations/schema.sql"
-SQL_FILES = [SCHEMA, ROOT / "ledger/migrations/distributed.sql", *sorted((ROOT / "ledger/audit/sql").glob("*.sql"))]
+SQL_FILES = [SCHEMA, ROOT / "ledger/cluster/distributed.sql", *sorted((ROOT / "ledger/audit/sql").glob("*.sql"))]
 SIGNS = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq}
 KIND_LIST = re.compile(r"""\bkind (?:not )?in \((("|'+)[a-z_]+\2(?:, \2[a-z_]+\2)+)\)""", re.IGNORECASE)
 

@@ -55,7 +55,7 @@ BUSY_STATES = {"57014", "40P01", "40001", "25P03", "25P04"}
 FULL_STATES = {"53100"}
 UNAVAILABLE_STATES = {"57P01", "57P02", "57P03", "57P04", "57P05", "25006", "LG003"}
 """Shutdown, crash, starting up, dropped, idle too long; a server that only reads, as after a failover; on a cluster, a node that
-does not have the holder (distributed.sql)."""
+does not have the holder (ledger/cluster/distributed.sql)."""
 UNAVAILABLE_CLASSES = {"08", "53", "58"}
 """Connection lost, no resources (53300: too many connections), trouble with the operating system."""
 
