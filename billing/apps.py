@@ -90,7 +90,7 @@ class BillingConfig(AppConfig):
         additions.register_guesses(_guess)
         additions.register_money(_money)
         if apps.is_installed("ledger.portal"):
-            from billing.documents.mailing import pay_links
+            from billing.dunning import pay_links
             from ledger.portal import parts
 
             pay_links.register(_pay_link)

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.admin.cells import list_url, money_text
-from billing.documents.mailing.outcomes import STOPPED
+from billing.dunning.outcomes import STOPPED
 from billing.generator.run.outcomes import Outcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import (

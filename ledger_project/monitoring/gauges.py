@@ -19,7 +19,7 @@ from django.db.models import F, OuterRef, Subquery
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from billing.documents.dunning.reminding import count_due
+from billing.dunning.reminding import count_due
 from billing.metering.partitions import months_ahead
 from billing.models import Invoice, Mail, Reminder, Run, ScheduledTask
 from billing.models.payments import OPEN_INTENT

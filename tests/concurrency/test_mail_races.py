@@ -16,10 +16,10 @@ from django.conf import settings as project
 from django.core import mail as outbox
 from django.utils import timezone
 
-from billing.documents.mailing import delivery
-from billing.documents.mailing.delivery import deliver_due
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.sellers import record_seller
+from billing.dunning import delivery
+from billing.dunning.delivery import deliver_due
 from billing.models import Mail
 from billing.testing import CustomerFactory
 from tests.billing.documents.issued import SELLER
@@ -31,7 +31,7 @@ KILLED = """
 import os, signal, sys
 import django
 django.setup()
-from billing.documents.mailing import delivery
+from billing.dunning import delivery
 
 def die(*arguments, **named):
     os.kill(os.getpid(), signal.SIGKILL)

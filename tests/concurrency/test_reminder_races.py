@@ -9,10 +9,10 @@ from django.db import IntegrityError
 
 from billing.auditing import consistency
 from billing.documents import invoice_payments
-from billing.documents.dunning import reminding
-from billing.documents.dunning.holds import hold_reminders
 from billing.documents.invoice_payments import record_payment
 from billing.documents.sellers import record_seller
+from billing.dunning import reminding
+from billing.dunning.holds import hold_reminders
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.models import Charge, Invoice, Reminder

@@ -24,7 +24,7 @@ from billing.books.months import api as month_api
 from billing.documents import credit_notes, invoices, one_off_invoices, sellers
 from billing.documents.brand import Logo
 from billing.documents.customer_credit import refunds
-from billing.documents.mailing import outcomes as mail_outcomes
+from billing.dunning import outcomes as mail_outcomes
 from billing.metering import meters, usage
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.overrides import Amounts

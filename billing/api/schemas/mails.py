@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import OfCustomer
-from billing.documents.dunning.holds import NewHoldRelease, NewReminderHold
+from billing.dunning.holds import NewHoldRelease, NewReminderHold
 from billing.models import Mail
 from billing.reads.response_fields import minor, text, time, whole
 from ledger.api.kit.reading.queries import ListQuery, QueryInteger

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from billing.documents.dunning.reminding import remind_due
+from billing.dunning.reminding import remind_due
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 

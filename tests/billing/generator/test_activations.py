@@ -13,10 +13,10 @@ from django.utils import timezone
 from billing import reads
 from billing.auditing import consistency
 from billing.documents import credit_notes, invoices
-from billing.documents.dunning import reminding
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
+from billing.dunning import reminding
 from billing.errors import BillingWouldBeSuspended, SubscriptionNotIncomplete, SubscriptionNotStarted
 from billing.generator import activations
 from billing.generator.activations import cancel_order, expire, order_subscription

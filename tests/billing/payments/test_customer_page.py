@@ -11,7 +11,7 @@ from django.core.mail import EmailMultiAlternatives
 from django.http import HttpResponse
 from django.test import Client
 
-from billing.documents.mailing.messages import message_of
+from billing.dunning.messages import message_of
 from billing.models import Customer, Invoice, InvoicePayment, Mail, PaymentIntent, Purchase, TopUp
 from billing.payments.collecting.advancing import advance
 from billing.payments.customer_page import _smallest_units, pay_link

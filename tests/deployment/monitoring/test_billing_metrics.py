@@ -10,8 +10,8 @@ from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from billing.documents.dunning import reminding
 from billing.documents.sellers import record_seller
+from billing.dunning import reminding
 from billing.models import Invoice, Mail, PaymentIntent, VatCheck
 from ledger.testing import unique
 from ledger_project.monitoring import gauges

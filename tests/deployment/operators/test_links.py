@@ -21,9 +21,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, resolve
 
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.documents.dunning.holds import hold_reminders
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.dunning.holds import hold_reminders
 from billing.metering.meters import create_meter
 from billing.models import Customer, Mail, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp, VatLookup
 from billing.orders.coupons import create_coupon, give_subscription_coupon

@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import by_pk, customer_link, document_link, ids_of_customer, money
-from billing.documents.mailing.outcomes import STOPPED, send_again
+from billing.dunning.outcomes import STOPPED, send_again
 from billing.models import Customer, Invoice, Mail, Reminder
 from billing.permissions import SEND_MAIL_AGAIN
 from billing.request_keys import WriteResult, execute_once, request_digest_of

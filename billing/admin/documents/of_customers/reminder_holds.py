@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
-from billing.documents.dunning.holds import NewHoldRelease, NewReminderHold, hold_reminders, release_hold
+from billing.dunning.holds import NewHoldRelease, NewReminderHold, hold_reminders, release_hold
 from billing.models import Customer, Invoice, ReminderHold
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns

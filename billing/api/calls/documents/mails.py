@@ -9,8 +9,8 @@ from billing.api.endpoints import INVOICES, NO_CUSTOMER, BillingEndpoint, WriteE
 from billing.api.paths import HOLD_PATH, INVOICE_PATH, MAIL_PATH
 from billing.api.schemas import mails as schemas
 from billing.api.schemas.request_schemas import Nothing
-from billing.documents.dunning.holds import hold_reminders, release_hold
-from billing.documents.mailing.outcomes import NewBounce, note_bounce, send_again
+from billing.dunning.holds import hold_reminders, release_hold
+from billing.dunning.outcomes import NewBounce, note_bounce, send_again
 from billing.errors import InvalidTransition, MailNotStopped
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation

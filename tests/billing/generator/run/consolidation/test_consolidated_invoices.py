@@ -15,9 +15,9 @@ from billing import reads
 from billing.auditing import consistency
 from billing.documents import transitions
 from billing.documents.credit_notes import CreditLine, issue_in
-from billing.documents.dunning.reminding import remind_due
 from billing.documents.printing.printed import invoice_pdf, invoice_source, page_of
 from billing.documents.sellers import record_seller
+from billing.dunning.reminding import remind_due
 from billing.errors import InvoiceGenerationBusy
 from billing.generator.options import Options
 from billing.generator.run import generate, runs, workers
@@ -43,9 +43,9 @@ from billing.orders import coupons, customers, suspension
 from ledger import services
 from ledger.audit import audit
 from ledger.services import preview
-from tests.billing.documents.dunning.test_reminding import today
 from tests.billing.documents.issued import SELLER
 from tests.billing.documents.test_chain import invoice_form
+from tests.billing.dunning.test_reminding import today
 from tests.billing.factories import (
     CustomerFactory,
     PlanFactory,

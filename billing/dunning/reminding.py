@@ -15,11 +15,11 @@ from uuid import uuid4
 from django.db import Error
 from django.utils import timezone
 
-from billing.documents.dunning.holds import on_hold
-from billing.documents.dunning.steps import due_step
 from billing.documents.invoice_locks import payment_key, subscriptions_of
-from billing.documents.mailing.messages import REMINDER
 from billing.documents.sellers import current_seller, seller_of
+from billing.dunning.holds import on_hold
+from billing.dunning.messages import REMINDER
+from billing.dunning.steps import due_step
 from billing.models import INVOICE, Activation, Customer, Invoice, Mail, PaymentReturn, Reminder, Subscription, SuspendedBilling
 from billing.models.columns import first_of
 from billing.orders.subscriptions import charge_once

@@ -16,10 +16,10 @@ from django.db import connection
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from billing.documents.mailing import delivery
-from billing.documents.mailing.delivery import DeliveredMails, deliver_due
-from billing.documents.mailing.outcomes import note_bounce, send_again
 from billing.documents.sellers import record_seller
+from billing.dunning import delivery
+from billing.dunning.delivery import DeliveredMails, deliver_due
+from billing.dunning.outcomes import note_bounce, send_again
 from billing.errors import MailNotStopped, NotFound
 from billing.models import Customer, Invoice, Mail
 from billing.orders.customers import change_customer

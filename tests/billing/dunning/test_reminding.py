@@ -13,12 +13,12 @@ from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
 from billing.auditing import consistency
-from billing.documents.dunning import reminding
-from billing.documents.dunning.reminding import Reminded, remind, remind_due
 from billing.documents.invoice_payments import record_payment
-from billing.documents.mailing.delivery import deliver_due
 from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
+from billing.dunning import reminding
+from billing.dunning.delivery import deliver_due
+from billing.dunning.reminding import Reminded, remind, remind_due
 from billing.errors import BillingSuspended
 from billing.models import Charge, Invoice, Mail, Reminder, SuspendedBilling
 from ledger.errors import Invalid

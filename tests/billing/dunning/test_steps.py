@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from billing.documents.dunning.steps import due_step
+from billing.dunning.steps import due_step
 
 DUE = date(2026, 3, 1)
 

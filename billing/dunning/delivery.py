@@ -19,7 +19,7 @@ from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
 from django.utils import timezone
 
-from billing.documents.mailing.messages import message_of
+from billing.dunning.messages import message_of
 from billing.errors import InvalidTransition
 from billing.models import Mail
 from billing.reads.pages import walked

@@ -10,19 +10,19 @@ from django.db import transaction
 from django.utils import timezone
 
 from billing.auditing import consistency
-from billing.documents.dunning import holds, reminding
-from billing.documents.dunning.holds import hold_reminders, release_hold
-from billing.documents.dunning.reminding import Reminded, remind, remind_due
-from billing.documents.mailing.delivery import deliver_due
 from billing.documents.sellers import record_seller
+from billing.dunning import holds, reminding
+from billing.dunning.delivery import deliver_due
+from billing.dunning.holds import hold_reminders, release_hold
+from billing.dunning.reminding import Reminded, remind, remind_due
 from billing.errors import InvalidTransition, NotFound
 from billing.models import Charge, Invoice, Mail, Reminder, ReminderHold, SuspendedBilling
 from ledger.errors import Invalid
 from ledger.testing import unique
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import hidden_values, send_first_step, text_of_response
-from tests.billing.documents.dunning.test_reminding import STEPS, issued, rows, today
 from tests.billing.documents.issued import SELLER
+from tests.billing.dunning.test_reminding import STEPS, issued, rows, today
 from tests.billing.factories import transition
 from tests.ledger.api.conftest import ApiClient
 

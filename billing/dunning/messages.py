@@ -7,11 +7,11 @@ from typing import Any, Final
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
-from billing.documents.dunning.holds import on_hold
-from billing.documents.mailing.pay_links import pay_link_of
 from billing.documents.printing.pages import grouped
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import seller_of
+from billing.dunning.holds import on_hold
+from billing.dunning.pay_links import pay_link_of
 from billing.errors import InvalidTransition
 from billing.models import Invoice, Mail, Reminder
 from billing.rating.money import minor_digits
