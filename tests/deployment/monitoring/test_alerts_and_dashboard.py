@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import promql_parser
@@ -11,9 +12,11 @@ import yaml
 from django.conf import settings
 from prometheus_client.metrics_core import Metric
 
+from billing.models import ScheduledTask
 from ledger.telemetry.metrics import OWN
 from ledger_project.monitoring import gauges, work_checks
 from ledger_project.monitoring.gauges import DatabaseGauges
+from ledger_project.work.timetable import Lane, named
 
 ALERTS = settings.BASE_DIR / "deploy/prometheus/alerts.yml"
 DASHBOARD = settings.BASE_DIR / "deploy/grafana/dashboard.json"
@@ -106,6 +109,68 @@ def test_every_alert_says_how_bad_it_is_and_has_its_section_in_the_docs() -> Non
     for rule in alert_rules():
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"]["summary"].endswith(".")
+
+
+def lane_late_s(lane: Lane, late_s: float) -> float:
+    """What is exported of a lane, one of whose tasks should have ended its turn that many seconds ago."""
+    task = named([], [lane])[0]
+    due_at = datetime.now(UTC) - timedelta(seconds=late_s + (task.turn_s or 0))
+    ScheduledTask.objects.update_or_create(name=task.name, defaults={"due_at": due_at, "started_at": due_at})
+    [family] = gauges._lanes()
+    [value] = [sample.value for sample in family.samples if sample.labels == {"lane": lane}]
+    return float(value)
+
+
+def seconds(text: str) -> int:
+    """A duration as Prometheus writes it."""
+    return int(text[:-1]) * {"s": 1, "m": 60}[text[-1]]
+
+
+def longest_until_it_fires(rule: dict[str, Any], values: list[float], *, scraped_every_s: int, evaluated_every_s: int) -> int:
+    """How many seconds pass before a rule `max(METRIC) > NUMBER` fires, at worst.
+
+    Args:
+        values: of the metric, a second apart, from when the task is late.
+    """
+    parsed = promql_parser.parse(rule["expr"])
+    assert (str(parsed.op), str(parsed.lhs.op)) == (">", "max")
+    steps = 5
+    latest = 0
+    for scraped_at in range(0, scraped_every_s, steps):
+        for evaluated_at in range(0, evaluated_every_s, steps):
+            since = fires_at = None
+            for at in range(evaluated_at, len(values), evaluated_every_s):
+                last = scraped_at + (at - scraped_at) // scraped_every_s * scraped_every_s
+                is_true = last >= 0 and values[last] > parsed.rhs.val
+                since = (at if since is None else since) if is_true else None
+                if since is not None and at - since >= seconds(rule.get("for", "0s")):
+                    fires_at = at
+                    break
+            latest = max(latest, len(values) if fires_at is None else fires_at)
+    return latest
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("alert", "lane"), [("LedgerMoneyLate", Lane.MONEY), ("LedgerOutboundLate", Lane.OUTBOUND)])
+def test_an_alert_fires_within_a_minute_of_the_end_of_a_turn_that_was_due(alert: str, lane: Lane) -> None:
+    [rule] = [rule for rule in alert_rules() if rule["alert"] == alert]
+    assert f'ledger_lane_late_seconds{{lane="{lane}"}}' in rule["expr"]
+    [group] = yaml.safe_load(ALERTS.read_text())["groups"]
+    [job] = yaml.safe_load((ALERTS.parent / "prometheus.yml").read_text())["scrape_configs"]
+    values = [lane_late_s(lane, late_s) for late_s in range(240)]
+    assert values[0] < 1
+    scraped_every_s = seconds(job["scrape_interval"])
+    fires_after_s = longest_until_it_fires(
+        rule, values, scraped_every_s=scraped_every_s, evaluated_every_s=seconds(group["interval"])
+    )
+    assert 0 < fires_after_s <= 60
+    # With what Prometheus does by default, or with a time for which it has to last, it is later.
+    assert longest_until_it_fires(rule, values, scraped_every_s=scraped_every_s, evaluated_every_s=60) > 60
+    lasting = {**rule, "for": "1m"}
+    assert (
+        longest_until_it_fires(lasting, values, scraped_every_s=scraped_every_s, evaluated_every_s=seconds(group["interval"]))
+        > 60
+    )
 
 
 def test_the_example_for_prometheus_reads_the_alerts_and_sends_the_token() -> None:
