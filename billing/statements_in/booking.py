@@ -5,9 +5,10 @@ files may overlap, and a process may end anywhere: what came in is booked or lef
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
+from functools import cache
 from typing import Any, Final
 
 from django.db import transaction
@@ -114,7 +115,7 @@ def _receipt_of(named: NamedEntry, file: str, actor: str) -> BankReceipt:
     if known is None:
         return _record(named, named.name, file, actor, why=_why_like_another(named, file))
     is_equal = (known.amount_minor, known.currency) == (named.entry.amount_minor, named.entry.currency)
-    if is_equal and (named.entry.bank_reference or _are_alike(known, named)):
+    if is_equal and (named.entry.bank_reference or _likeness_to(named)(known)):
         return known
     name = other_name(named)
     if (other := BankReceipt.objects.filter(name=name).first()) is not None:
@@ -123,12 +124,23 @@ def _receipt_of(named: NamedEntry, file: str, actor: str) -> BankReceipt:
     return _record(named, name, file, actor, why=repeated or _why_like_another(named, file))
 
 
-def _are_alike(known: BankReceipt, named: NamedEntry) -> bool:
-    """Return whether a receipt and an entry of equal amounts may be one: by their words, or by the invoice or order they name."""
-    text, other = known.text, named.entry.words
-    if are_texts_alike(text, other) or set(intents_in(text)) & set(intents_in(other)):
-        return True
-    return bool({each.pk for each in invoices_named_in(text)} & {each.pk for each in invoices_named_in(other)})
+def _likeness_to(named: NamedEntry) -> Callable[[BankReceipt], bool]:
+    """Return a function that says whether a receipt of an equal amount may be the entry: by its words, or by the invoice or order
+    that both name. What the entry names is read once, and nothing of the receipts if it names nothing.
+    """
+    text = named.entry.words
+    intents = set(intents_in(text))
+
+    @cache
+    def invoices() -> set[int]:
+        return {invoice.pk for invoice in invoices_named_in(text)}
+
+    def is_alike(receipt: BankReceipt) -> bool:
+        if are_texts_alike(receipt.text, text) or set(intents_in(receipt.text)) & intents:
+            return True
+        return bool(invoices()) and any(invoice.pk in invoices() for invoice in invoices_named_in(receipt.text))
+
+    return is_alike
 
 
 def _record(named: NamedEntry, name: str, file: str, actor: str, *, why: str) -> BankReceipt:
@@ -151,9 +163,10 @@ def _why_like_another(named: NamedEntry, file: str) -> str:
     equal = BankReceipt.objects.filter(amount_minor=entry.amount_minor, currency=entry.currency, booked_on__range=days)
     # A file without an account may be of any.
     near = equal.filter(account__in=("", named.account)) if named.account else equal
+    is_alike = _likeness_to(named)
     for other in near.exclude(file=file).order_by("-pk")[:100]:
         has_two_references = entry.bank_reference and other.bank_reference
-        if not has_two_references and _are_alike(other, named):
+        if not has_two_references and is_alike(other):
             return f"it may be {other} of {other.booked_on} in another form"
     return ""
 

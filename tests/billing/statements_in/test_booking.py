@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from django.core.checks import CheckMessage
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from billing.auditing import consistency
 from billing.documents.invoice_payments import record_payment
@@ -234,3 +236,27 @@ def test_a_project_adds_a_form_by_a_dotted_path(tmp_path: Path, settings: Any) -
     settings.BANK_FORMATS = {"ours": "shop.banks.read", "mine": f"{__name__}.COLUMNS"}
     reported: list[CheckMessage] = check_bank_formats(None)
     assert [each.id for each in reported] == ["billing.E006", "billing.E006"]
+
+
+def texts_read(path: Path, line: str) -> int:
+    """In how many texts the booking of one new line looks for invoices: for each it reads the prefixes of the sellers."""
+    with CaptureQueriesContext(connection) as queries:
+        booked(path, line)
+    return sum('SELECT "billing_seller"."details"' in query["sql"] for query in queries)
+
+
+def test_what_an_entry_names_is_read_once_however_many_receipts_are_near(tmp_path: Path) -> None:
+    first, second = issued(CustomerFactory(), "100"), issued(CustomerFactory(), "100")
+    days = range(1, 5)
+    counts = []
+    for others in (2, 6):
+        # Receipts of the same amount that name another invoice.
+        booked(tmp_path / f"{others}.csv", *(f"2026-01-0{day},1.0{others},{first.number} part {day}a,EUR," for day in days[:2]))
+        if others > 2:
+            booked(tmp_path / "more.csv", *(f"2026-01-0{day},1.0{others},{first.number} part {day}b,EUR," for day in days))
+        named = texts_read(tmp_path / f"named-{others}.csv", f"2026-01-03,1.0{others},{second.number},EUR,")
+        unnamed = texts_read(tmp_path / f"unnamed-{others}.csv", f"2026-01-03,1.0{others},many thanks,EUR,")
+        counts.append((named, unnamed))
+    (named, unnamed), (more_named, more_unnamed) = counts
+    # Of the four receipts more, each is read once. An entry that names nothing is like them by its words or not at all.
+    assert (more_named - named, more_unnamed - unnamed) == (4, 0)
