@@ -185,7 +185,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 RENDER = Template._render  # type: ignore[attr-defined]
 """How templates are rendered before Django's test environment is set up."""
 MOST_NEW_OBJECTS = 100_000
-"""After so many new objects Python looks for garbage: 700, its default, cost a tenth of the run, of pages a fifth."""
+"""After this number of new objects Python looks for garbage: 700, its default, cost a tenth of the run, of pages a fifth."""
 
 
 def pytest_collection_finish() -> None:

@@ -91,7 +91,7 @@ def _way_of(item: pytest.Item) -> str | None:
 
 
 def _leave_to_products(cases: list[pytest.Item]) -> None:
-    """Mark the cases of a product as slow, but for one of each group, or for so many as its mark says."""
+    """Mark the cases of a product as slow, but for one of each group, or for the number that its mark says."""
     mark = cases[0].get_closest_marker("products")
     if mark is None:
         return
@@ -115,7 +115,7 @@ def _one_of_each(cases: list[pytest.Item], by: Callable[..., Any]) -> Iterator[p
 
 
 def _evenly(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
-    """So many cases, at equal distances, the first among them."""
+    """This number of cases, at equal distances, the first among them."""
     count = min(most, len(cases))
     return [cases[number * len(cases) // count] for number in range(count)]
 

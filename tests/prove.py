@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", choices=PARTS, help="all of them by default")
     parser.add_argument("--jobs", default="3", help="workers of pytest (3)")
     parser.add_argument("--times", type=int, default=1, help="how often each part runs (1)")
-    parser.add_argument("--loops", type=int, default=0, help="processes that keep the processors busy meanwhile (0)")
+    parser.add_argument("--loops", type=int, default=0, help="processes that keep the processors busy while the tests run (0)")
     return parser
 
 
@@ -79,7 +79,7 @@ def run(part: str, jobs: str, more: list[str]) -> Run:
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Within the block, so many processes do nothing but take the processors' time."""
+    """Within the block, this number of processes does nothing but take the processors' time."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

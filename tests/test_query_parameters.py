@@ -185,7 +185,7 @@ def tries(api: ApiClient, billed: Any) -> list[tuple[str, str, dict[str, Any]]]:
     ]  # fmt: skip
 
 
-# What the server gives anew each time.
+# What the server makes each time.
 NEW = {"id", "recorded_at", "given_at", "taken_off_at", "finalized_at", "number", "state", "issue_date", "due_date"}
 
 

@@ -1,4 +1,4 @@
-"""Usage events that no price counts, and why: for the audit and the runs, and for whoever has just sent such an event."""
+"""Usage events that no price counts, and why: for the audit and the runs, and for the sender of such an event."""
 
 import json
 from collections.abc import Sequence
@@ -110,5 +110,5 @@ def reasons_of(events: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def sentence_of(reason: str) -> str:
-    """Return what becomes of an event that does not count, for whoever sent it."""
+    """Return what becomes of an event that does not count, for its sender."""
     return f"no invoice will count this event: {SENTENCES[reason]}"

@@ -234,7 +234,7 @@ def usage_by_day(
     """Return the sums of the values of events by meter and day of the zone, of some subscriptions, and whether all were read.
 
     Args:
-        limit: of each meter of a subscription at most so many events are read, the newest ones.
+        limit: how many events of each meter of a subscription are read at most, the newest ones.
     """
     named: dict[str, Any] = {
         "subscription_ids": list(subscription_ids),

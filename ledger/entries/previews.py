@@ -77,7 +77,7 @@ def preview(*, one_snapshot: bool = False) -> Iterator[Preview]:
         memory, unless it raises.
 
     Args:
-        one_snapshot: every read is as of the first statement. What others commit meanwhile is invisible, and a row that they have
+        one_snapshot: every read is as of the first statement. What others commit after it is invisible, and a row that they have
             changed cannot be written: 40001. Only without a transaction of the caller.
     """
     known = _current.get()

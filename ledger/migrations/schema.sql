@@ -194,7 +194,7 @@ RETURN date_bin('5 seconds', at, timestamptz '2000-01-01 00:00:00+00');
 -- One entry per key and holder; also finds the entry of a repeated key. The index holds 8 bytes of each key instead of its text. If two
 -- keys of one holder have the same hash, the second key is refused as taken (docs/adr/0013).
 CREATE UNIQUE INDEX ledger_entry_key ON ledger_entry (holder_id, ledger_key_hash(idempotency_key)) WHERE idempotency_key IS NOT NULL;
--- Finds an imported row by its id, whoever's account it is in, and keeps two imports from importing it twice: docs/adr/0140. It has no row
+-- Finds an imported row by its id, in every account, and keeps two imports from importing it twice: docs/adr/0140. It has no row
 -- for other entries.
 CREATE UNIQUE INDEX ledger_entry_imported ON ledger_entry (ledger_key_hash(idempotency_key))
     WHERE starts_with(actor, 'import:') AND idempotency_key IS NOT NULL;

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.deployment]
 
 COPIES_AT_ONCE = 25
 SENT = 1_000
-"""So many events are sent; copies with keys of their own make the others, because the digest of the content has no key."""
+"""How many events are sent; copies with keys of their own make the others, because the digest of the content has no key."""
 COPY = """
     WITH keys AS (
         INSERT INTO billing_usagekey (idempotency_key, content_digest, subscription_id, occurred_at, recorded_at)

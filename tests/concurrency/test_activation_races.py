@@ -80,7 +80,7 @@ def test_a_payment_and_the_expiry_at_the_same_time(
         meet(monkeypatch, (invoice_payments, "set_paid_under"), (activations, "never_start"), is_locked=False)
     results = run_threads(lambda index: expire(subscription.ref) if index else pay(subscription), 2)
     if is_locked:
-        # Whoever comes first: it starts and does not expire, or it expires and the money is credit of the customer.
+        # In either order: it starts and does not expire, or it expires and the money is credit of the customer.
         assert isinstance(results[0], InvoicePayment)
         if results[1] is None:
             assert (now_of(subscription), results[0].applied_minor) == (("started", "paid", 1), 3000)

@@ -1,6 +1,6 @@
 """Customers whose subscriptions share invoices and wait for their payment, in a storm; afterwards all is as if it had been calm.
 
-Eight commands bill them at once, three expire orders, others amend and pay, and commands are killed in the middle. Meanwhile
+Eight commands bill them at once, three expire orders, others amend and pay, and commands are killed in the middle. All the time
 somebody has locked every row of what was ordered: nobody waits for one.
 """
 
@@ -102,7 +102,7 @@ class Household:
         return self.activation.state == "expired" and not payments.exists()
 
     def acts(self) -> list[Callable[[], Any]]:
-        """What others do meanwhile; the payments and the cancellation may come before or after the time of the order is over."""
+        """What others do; the payments and the cancellation may come before or after the time of the order is over."""
         changes = [
             partial(amend, self.shared[0], at(1, 17), quantities={"base": Decimal(2)}),
             partial(amend, self.shared[1], at(1, 11), sets_end=True, ends_at=at(1, 11)),
@@ -205,7 +205,7 @@ def ordered_rows_locked(connect: Connect) -> Iterator[list[tuple[int, str]]]:
 
 
 def wait_for_lines(plan: str, wanted: int, process: "subprocess.Popen[str]") -> None:
-    """Return when so many lines are written, or the process has ended."""
+    """Return when this number of lines is written, or the process has ended."""
     while Line.objects.filter(price__plan__code=plan).count() < wanted and process.poll() is None:
         pause()
 

@@ -1,4 +1,4 @@
-"""The feed skips no entry that commits late, whoever wrote it; a reader that goes on from the last time it saw does."""
+"""The feed skips no entry that commits late, by every kind of writer; a reader that goes on from the last time it saw does."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -143,7 +143,7 @@ def test_a_lock_of_a_session_without_a_transaction_holds_nothing_up(raw_connecti
     assert reader.read() == [holder]
 
 
-def test_inside_a_transaction_each_read_looks_at_the_sessions_anew(raw_connection: Connect, new_holder: NewHolder) -> None:
+def test_inside_a_transaction_each_read_looks_at_the_sessions_again(raw_connection: Connect, new_holder: NewHolder) -> None:
     """The server shows a transaction the sessions as they were when it looked first."""
     other, holder = raw_connection(), new_holder()
     with transaction.atomic():

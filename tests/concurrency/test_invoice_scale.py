@@ -34,7 +34,7 @@ from tests.concurrency.test_invoices_races import start_generate_invoices
 Connect = Callable[..., psycopg.Connection[Any]]
 WORKERS = 8
 LARGE = [pytest.mark.slow, pytest.mark.deployment]
-"""A run over so many subscriptions is about its size."""
+"""A run over this number of subscriptions is about its size."""
 FEB_1 = at(2, 1)
 
 # Copies of one subscription that was made through the services, with its items, versions, amendment and usage.

@@ -130,7 +130,7 @@ def test_each_call_takes_effect_with_the_callers_transaction(other, subscription
         assert rows(other) > before
 
 
-def test_a_refusal_that_is_caught_is_answered_again_and_one_that_is_let_through_is_decided_anew(other, subscription):
+def test_a_refusal_that_is_caught_is_answered_again_and_one_that_is_let_through_is_decided_again(other, subscription):
     credit(subscription, unique("whole"))()
     write, before = credit(subscription, unique("mark")), rows(other)
     with pytest.raises(CreditExceedsInvoice), transaction.atomic():

@@ -263,7 +263,7 @@ def test_a_refusal_that_is_caught_is_on_record_once_the_caller_commits(other, or
     assert later.value.replayed
 
 
-def test_a_refusal_that_is_let_through_leaves_nothing_and_its_key_is_decided_anew(other, order, ada):
+def test_a_refusal_that_is_let_through_leaves_nothing_and_its_key_is_decided_again(other, order, ada):
     @transaction.atomic
     def buy() -> None:
         order()

@@ -91,7 +91,7 @@ def test_a_payment_and_a_void_at_the_same_time(
     invoice.refresh_from_db()
     [paid] = InvoicePayment.objects.filter(invoice_id=invoice.pk) or [None]
     if is_locked:
-        # Whoever comes first: a part is paid and the void is refused, or the invoice is void and the money is a deposit.
+        # In either order: a part is paid and the void is refused, or the invoice is void and the money is a deposit.
         came_first = isinstance(results[1], InvoicePartlyPaid)
         assert (invoice.state, invoice.amount_paid_minor) == (("open", 4000) if came_first else ("void", 0))
         assert paid is not None

@@ -142,7 +142,7 @@ def entries_of(holder: str) -> list[tuple[str, int]]:
 
 
 def spend_at_once(holder: str, seconds: float = 10) -> None:
-    """Spend a credit, or raise HolderBusy after so many seconds: far more than a spend takes that finds the lock free."""
+    """Spend a credit, or raise HolderBusy after this number of seconds: far more than a spend takes that finds the lock free."""
     with waits_bounded(seconds):
         services.spend(holder_id=holder, amount=1, idempotency_key=unique("spend"))
 

@@ -1,4 +1,4 @@
-"""Two workers at one recurring grant, and other terms meanwhile: the holder's lock, and the keys of the table, keep it exact."""
+"""Two workers at one recurring grant, and other terms then: the holder's lock, and the keys of the table, keep it exact."""
 
 from collections.abc import Callable
 from datetime import timedelta

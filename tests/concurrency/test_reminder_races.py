@@ -25,7 +25,7 @@ from tests.concurrency.race_harness import no_lock
 
 
 def overdue(monkeypatch: pytest.MonkeyPatch, *, reminders: int) -> Invoice:
-    """A committed invoice, so many of whose reminders were sent, on the day of the next one."""
+    """A committed invoice of which this number of reminders was sent, on the day of the next one."""
     record_seller(SELLER | {"reminder_days": [7, 21], "reminder_fee_minor": {"EUR": 500}}, actor="t")
     [made] = generate(ref=SubscriptionFactory(customer=CustomerFactory().ref).ref, options=Options(as_of=at(1, 1))).invoices
     invoice = Invoice.objects.get(pk=made.invoice_id)

@@ -145,7 +145,7 @@ def test_of_two_changes_at_once_each_keeps_what_was_said_about_its_own_id(commit
     """While VIES is asked about the first id, another call stores the second one; then the first is stored."""
     customer = CustomerFactory()
 
-    def meanwhile(asked: dict[str, Any]) -> Any:
+    def change_the_customer(asked: dict[str, Any]) -> Any:
         if asked["vatNumber"] == FR[2:]:
             change(FR_2)
             connections.close_all()
@@ -155,7 +155,7 @@ def test_of_two_changes_at_once_each_keeps_what_was_said_about_its_own_id(commit
         request = customers.CustomerChange(ref=customer.ref, vat_id=vat_id)
         return customers.change(request, customers.look_up_before(request))
 
-    vies.answers = meanwhile
+    vies.answers = change_the_customer
     assert change(FR).vat_id == FR
     rows = VatLookup.objects.filter(customer=customer).order_by("pk")
     assert list(rows.values_list("vat_id", "outcome")) == [(FR_2, "valid"), (FR, "valid")]

@@ -47,11 +47,11 @@ class Traffic:
     """Responses that no client should get."""
     transferred: dict[str, int] = field(default_factory=dict)
 
-    def run(self, meanwhile: Callable[[], None]) -> None:
+    def run(self, during: Callable[[], None]) -> None:
         """Run all clients, and the disturbance beside them, until all calls have a response."""
         with ThreadPoolExecutor(CLIENTS) as pool:
             working = [pool.submit(self._work, random.Random(number)) for number in range(CLIENTS)]
-            meanwhile()
+            during()
             for each in working:
                 each.result(180)
 

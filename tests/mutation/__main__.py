@@ -45,7 +45,7 @@ def main() -> int:
         write_list(choose(ROOT, count=options.count, in_schemas=options.count // 9), options.list)
         return 0
     if options.command == "run":
-        if options.anew:
+        if options.forget:
             shutil.rmtree(options.folder, ignore_errors=True)
         options.folder.mkdir(parents=True, exist_ok=True)
         _locate(options)
@@ -80,7 +80,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--markers", default="not slow", help="which tests count, as for pytest -m (%(default)s)")
     parser.add_argument("--tests", nargs="*", default=TESTS, help="folders of tests")
     parser.add_argument("--phases", default=",".join(PHASES), help="only these of %(default)s")
-    parser.add_argument("--anew", action="store_true", help="forget what an earlier run found")
+    parser.add_argument("--forget", action="store_true", help="forget what an earlier run found")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 """Mutants of Python: mutmut's operators, and how one of them gets into functions that are already loaded.
 
 Of mutmut only the operators are used. Its own run copies the project, imports it again for each worker and asks pytest for each
-mutant anew, which here takes 20 seconds before the first test; a fork of a process that has all tests loaded takes none.
+mutant again, which here takes 20 seconds before the first test; a fork of a process that has all tests loaded takes none.
 """
 
 import ast

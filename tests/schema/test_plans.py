@@ -22,7 +22,7 @@ def entries_read() -> int:
 
 
 def grant_one_each(holders: int) -> None:
-    """Give credits to so many new holders, as an import does."""
+    """Give credits to this number of new holders, as an import does."""
     grants = [GrantRequest(holder_id=f"h{n}", amount=1_000_000, idempotency_key="import", actor="x") for n in range(holders)]
     services.batch(grants, mode="each", idempotency_key="import")
 

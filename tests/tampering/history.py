@@ -1,4 +1,4 @@
-"""A history with a row in every table: whoever changes one of them has something to change."""
+"""A history with a row in every table: a change of any of them has something to change."""
 
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta

@@ -120,7 +120,7 @@ FIELDS: Final[dict[str, Shown]] = {
         help="Before tiers count: 1000000000 makes GB of bytes. “× 1.2” multiplies.",
     ),
     "conversion_rounding": Shown(label="and round it", value=Choice(Rounding), unset="not", words=ROUNDINGS),
-    "conversion_decimals": Shown(label="to so many decimals", value=Integer(least=0, most=DECIMAL_PLACES)),
+    "conversion_decimals": Shown(label="to this number of decimals", value=Integer(least=0, most=DECIMAL_PLACES)),
     "credits_per_unit": Shown(
         label="Credits a unit",
         value=CreditsPerUnit(),

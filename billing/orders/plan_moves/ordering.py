@@ -15,7 +15,7 @@ from ledger.records import Record, UseCase
 from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, Text, Time
 
 MAX_NAMED: Final = 500
-"""So many refs of 64 characters fit into a body of 64 KiB."""
+"""How many refs of 64 characters fit into a body of 64 KiB."""
 
 
 @dataclass(frozen=True, kw_only=True)

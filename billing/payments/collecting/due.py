@@ -73,7 +73,7 @@ def _advance_once(found: Advanced, ask: Callable[[Step, int], None], *, dry_run:
 
 @contextmanager
 def _asking(workers: int, found: Advanced) -> Iterator[Callable[[Step, int], None]]:
-    """Give the block a function that takes one row further, in one of so many threads; failures are counted."""
+    """Give the block a function that takes one row further, in one of several threads; failures are counted."""
     if workers == 1:
 
         def ask_here(step: Step, pk: int) -> None:

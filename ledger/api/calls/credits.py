@@ -687,7 +687,8 @@ class OneOverage(Write):
         "Set an overage",
         "Sets how many credits may be used in each period beyond those that the account has. A spend or hold takes the lots "
         "first; the ledger grants what they lack at that moment, as credits of the source `postpaid`, and the entry's `postpaid` "
-        "says how many. No later grant repays them: whoever agreed the overage invoices them. A refund or release gives them "
+        "says how many. No later grant repays them: they are invoiced under the agreement about the overage. "
+        "A refund or release gives them "
         "back while the period lasts. Beyond the limit, the answer is 402 with `overage`. A plan with `overage` sets the terms "
         "of its subscribers by itself. Transfers never use it.",
         tag=CREDITS,

@@ -1,4 +1,4 @@
-"""Signals of billing are written with their cause, whoever makes it, and undone with it."""
+"""Signals of billing are written with their cause, by whichever way it comes, and undone with it."""
 
 from collections.abc import Callable
 from decimal import Decimal

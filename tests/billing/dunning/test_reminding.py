@@ -42,7 +42,7 @@ def _reminding_seller() -> None:
 
 @pytest.fixture
 def today(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes it so many days after the due date of an invoice."""
+    """Makes it this number of days after the due date of an invoice."""
 
     def set_to(invoice: Invoice, days: int) -> None:
         assert invoice.due_date is not None

@@ -567,7 +567,7 @@ class Simulator:
             self._correct(simulated, pick.randrange(len(simulated.used)))
 
     def _sent(self, meter: str, value: Decimal, properties: Mapping[str, str]) -> dict[str, Any]:
-        """The value and properties of an event that counts so many: without the value if its meter computes it."""
+        """The value and properties of an event that counts this number: without the value if its meter computes it."""
         if self.computed and meter == self.meters[self.computed]:
             return {"properties": {**properties, "twice": f"{value * 2:f}"}}
         return {"value": value, "properties": dict(properties)}

@@ -180,7 +180,7 @@ def test_the_last_day_of_a_period_decides_in_the_customers_zone():
 @pytest.mark.parametrize(
     ("policy", "tax_class", "taxed"),
     [
-        # At home, whoever buys.
+        # At home, for every buyer.
         (eu("DE"), "standard", ("S", 19, ["de-vat"], 19)),
         (eu("DE", vat_id="FR40303265045"), "standard", ("S", 19, ["de-vat"], 19)),
         # A consumer abroad: the rate there by OSS, or the seller's.

@@ -187,7 +187,7 @@ MAY_CALL = "SELECT has_function_privilege(%s, %s, 'EXECUTE'), has_function_privi
 def test_functions_with_their_owners_rights_are_for_the_application_only(raw_connection: RawConnection) -> None:
     owner = raw_connection()
     assert names_in(owner, DEFINERS) == {*FUNCTIONS, OF_TRIGGERS}
-    # Whoever may make a trigger of it could have anything registered, with a temporary table of a registered one's name.
+    # A role that may make a trigger of it could have anything registered, with a temporary table of a registered one's name.
     assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, OF_TRIGGERS, OF_TRIGGERS]).fetchone() == (False, False)
     for function in FUNCTIONS:
         assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, function, function]).fetchone() == (True, False)

@@ -88,7 +88,7 @@ def test_a_refused_spend_tells_a_key_that_may_not_read_what_the_contract_names(m
     assert {name: told[name] for name in set(told) - STANDARD} == facts
     assert responses[1].content == responses[0].content
     assert responses[1]["Idempotency-Replayed"] == "true"
-    # What is recorded, and told to whoever may read, is the whole.
+    # What is recorded, and told to those who may read, is the whole.
     reader = make_api("ledger:read", "ledger:spend")
     again = json.loads(reader.post(f"/v1/holders/{used_holder}/spends", {"amount": 61}, key="k").content)
     assert (again["held"], again["holds"][0]["amount"], again["lots"][0]["remaining"]) == (30, 30, 60)

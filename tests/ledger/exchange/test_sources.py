@@ -21,7 +21,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def seconds(days: int) -> int:
-    """Unix time, so many days from now."""
+    """Unix time, this number of days from now."""
     return int((NOW + timedelta(days=days)).timestamp())
 
 

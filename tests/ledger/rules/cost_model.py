@@ -61,7 +61,7 @@ class Part:
 
 
 def _first(cost: int, of: int, amount: int) -> int:
-    """What the first `amount` of so many credits cost."""
+    """What the first `amount` of these credits cost."""
     return floor(Fraction(cost * amount, of))
 
 

@@ -169,7 +169,7 @@ def test_a_postpaid_grant_cannot_be_revoked_voided_or_given_other_terms(ledger):
     assert execute(ledger, rules.VoidRequest, "void").amount == -200
 
 
-def test_other_terms_of_the_same_period_go_on_counting_and_all_others_begin_anew(ledger):
+def test_other_terms_of_the_same_period_go_on_counting_and_all_others_begin_again(ledger):
     spend(ledger, 300)
     execute(ledger, rules.OverageRequest, "higher", limit=900, reference="SUB-1")
     assert (used(ledger), ledger.account("ada").overage_left) == (100, 800)

@@ -44,7 +44,7 @@ def test_nothing_is_said_of_a_holder_that_was_not_busy_for_long(clock: SimpleNam
     assert holders.retry_after_seconds("bob") is None
 
 
-def test_a_holder_that_was_free_is_busy_from_anew(clock: SimpleNamespace) -> None:
+def test_a_holder_that_was_free_is_busy_again(clock: SimpleNamespace) -> None:
     holders = StuckHolders()
     fail_for(holders, clock, 60)
     holders.was_free("ada")

@@ -111,7 +111,7 @@ def test_lots_become_effective_and_holds_expire_by_the_clock():
     assert_clean()
 
 
-def test_a_budget_begins_anew_when_the_clock_reaches_its_next_window():
+def test_a_budget_begins_again_when_the_clock_reaches_its_next_window():
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.set_budget(holder_id="ada", budget="monthly", limit=10, window="month", idempotency_key="b")
     services.spend(holder_id="ada", amount=10, idempotency_key="s")

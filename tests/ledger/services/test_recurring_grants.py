@@ -349,7 +349,7 @@ class History:
         return entries
 
     def work(self, steps: int = 10_000) -> None:
-        """Grant what is due, the oldest first, at most so many periods."""
+        """Grant what is due, the oldest first, at most this number of periods."""
         for _ in range(steps):
             due = [each for each in self.known.values() if each.is_due(self.state.now_us)]
             if not due:

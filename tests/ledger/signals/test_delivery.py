@@ -190,7 +190,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_connected_to(
 
     async def rebinding(self: Any, host: str, port: int, **options: Any) -> Any:
         looked_up.append(host)
-        # Whoever asked twice would get an address where nobody listens.
+        # A sender that asked twice would get an address where nobody listens.
         address = "127.0.0.1" if len(looked_up) == 1 else "127.9.9.9"
         return [(2, 1, 6, "", (address, port))]
 

@@ -543,7 +543,7 @@ def test_a_closed_month_says_what_had_expired_at_its_end_and_was_not_booked(at_n
 
 
 @pytest.mark.django_db
-def test_closing_a_month_adds_up_anew_what_a_clock_that_went_back_left_out(at_noon_of):
+def test_closing_a_month_adds_up_again_what_a_clock_that_went_back_left_out(at_noon_of):
     at_noon_of(TWO, 20)
     use_case("grant", "ada", "g1", amount=100, expires_at=starts(ONE) + timedelta(days=40))
     count_entries()

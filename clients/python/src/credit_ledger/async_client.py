@@ -54,7 +54,7 @@ class AsyncClient(AsyncMethods):
     async def send(self, call: Call[T]) -> T:
         """Send a call until its outcome is known; raises what `Client.send` raises.
 
-        A task that is cancelled meanwhile leaves the outcome of a write unknown: give such a call an idempotency key of your own.
+        A task that is cancelled leaves the outcome of a write unknown: give such a call an idempotency key of your own.
         """
         call = call.with_key(new_key)
         attempts, began = Attempts(call, self._retries), time.monotonic()

@@ -114,7 +114,7 @@ def test_nobody_is_asked_to_come_back_later_than_half_a_minute() -> None:
 def test_how_long_a_request_would_wait_depends_on_the_size_of_groups_and_the_number_of_threads(
     most: int, threads: int, turned_away: int
 ) -> None:
-    """A group takes a second. Nothing is executed meanwhile: the threads are held back."""
+    """A group takes a second, in which nothing is executed: the threads are held back."""
     has_begun, go_on = threading.Semaphore(0), threading.Event()
 
     def execute(asked: Sequence[str]) -> Sequence[str]:

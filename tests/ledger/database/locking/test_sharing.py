@@ -34,7 +34,7 @@ def clock() -> Any:
 
 
 def busy_for(times: dict[str, int], seen: list[str], *, raises: bool = True) -> Callable[[str], Turn | None]:
-    """An act whose items are busy so many times."""
+    """An act whose items are busy this number of times."""
     left = Counter(times)
 
     def act(name: str) -> Turn | None:

@@ -1,4 +1,4 @@
-"""Budgets against an independent model: a list of what was spent, each with its instant, counted anew for every request."""
+"""Budgets against an independent model: a list of what was spent, each with its instant, counted again for every request."""
 
 import random
 from dataclasses import dataclass, field
@@ -313,7 +313,7 @@ def test_each_member_has_the_whole_limit_and_who_names_no_member_shares_one() ->
     assert refused.value.subject == ""
 
 
-def test_a_budget_goes_on_counting_with_another_limit_and_begins_anew_with_another_window() -> None:
+def test_a_budget_goes_on_counting_with_another_limit_and_begins_again_with_another_window() -> None:
     history = ledger_with()
     history.run(rules.SpendRequest, amount=10)
     assert history.run(rules.BudgetRequest, budget="b", limit=4, window="day", mode="soft").budgets[0].used("") == 10
