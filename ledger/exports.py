@@ -72,7 +72,7 @@ ENTRIES: Final = Export(
     order="e.holder_id, e.credit_type, e.sequence",
 )
 
-# The last entry of each account, or the last one that was recorded by `at`. An account without a movement is left out: adr/0052.
+# The last entry of each account, or the last one that was recorded by `at`. An account that has only refusals is left out.
 LAST_ENTRIES: Final = """FROM ledger_entry AS first
 JOIN LATERAL (
     SELECT *

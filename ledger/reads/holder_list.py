@@ -1,6 +1,6 @@
 """Holders and their accounts with balances, from account to account by their first entries.
 
-An account that had only refusals and no movement is in no list: see docs/adr/0052. `history.refusals` has its refusals.
+An account that had only refusals and no movement is in no list. `history.refusals` has its refusals.
 """
 
 from datetime import datetime

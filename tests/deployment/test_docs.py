@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ ADDRESS = re.compile(r"\]\((/[^)#\s]*)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NAMED_FILE = re.compile(r"`((?:ledger|billing|ledger_project|tests|docs|deploy)/[\w./-]*)`")
 NAMED_MODULE = re.compile(r"`(\w+\.py)`")
+RECORDS = ROOT / "docs" / "adr"
+RECORD = re.compile(r"\b(?:adr/|ADR )(\d+)")
 NAMED_FUNCTION = re.compile(r"`([\w/]+\.py)`, `(\w+)`")
 
 
@@ -42,6 +45,29 @@ def dead_links(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert list(dead_links(page)) == []
+
+
+def records_named_in(text: str) -> set[int]:
+    """Return the numbers of the records of decisions that a text names."""
+    return {int(number) for number in RECORD.findall(text)}
+
+
+def test_every_record_of_a_decision_that_code_and_docs_name_exists() -> None:
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    texts = [ROOT / name for name in files if Path(name).suffix in (".md", ".py", ".sql", ".toml", ".yml", ".ts", ".html")]
+    known = {int(path.name[:4]) for path in RECORDS.glob("[0-9]*.md")}
+    unknown = {path: found - known for path in texts if path.is_file() and (found := records_named_in(path.read_text())) - known}
+    assert unknown == {Path(__file__): {9998}}
+
+
+def test_control_a_record_is_named_in_each_of_these_ways() -> None:
+    text = "see docs/adr/9998, [ADR 9998](../adr/9998-x.md), ADR 9998, adr/9998; ledger/42"
+    assert records_named_in(text) == {9998}
+
+
+def test_the_title_of_a_record_has_its_number() -> None:
+    for path in RECORDS.glob("[0-9]*.md"):
+        assert re.match(rf"# {path.name[:4]}[.:] \S", path.read_text()), path
 
 
 def test_every_link_to_an_address_of_the_server_leads_to_a_page() -> None:
