@@ -11,7 +11,7 @@ Each race runs in these forms, by the same services:
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -29,10 +29,12 @@ from ledger.errors import (
     RevocationExceedsGrant,
 )
 from ledger.rules import Entry
+from ledger.rules.instants import from_us
 from tests.concurrency.race_harness import BROKEN, NO_LOCK, RaceSchema
 
 MakeRaceSchema = Callable[..., RaceSchema]
 NewHolder = Callable[[], str]
+FEBRUARY, MARCH = datetime(2030, 2, 1, tzinfo=UTC), datetime(2030, 3, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -348,6 +350,86 @@ def cap_is_not_exceeded(outcome: RaceOutcome) -> None:
     assert outcome.schema.refusals(outcome.holder) == [("b", "insufficient-credits")]
 
 
+# A plan with a lower cap, and a spend ----------------------------------------------------------------
+
+
+def lower_cap_and_spend(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race a cap of 5 instead of 10, as a change of plan sets it, with a spend of 8."""
+    services.set_overage(holder_id=holder, limit=10, reference="SUB", idempotency_key="overage")
+    return schema.race(
+        partial(services.set_overage, holder_id=holder, limit=5, reference="SUB", idempotency_key="a"),
+        partial(services.spend, holder_id=holder, amount=8, idempotency_key="b"),
+    )
+
+
+def lower_cap_refuses_the_spend(outcome: RaceOutcome) -> None:
+    """The cap is 5 when the spend is decided."""
+    assert outcome.first.overage.limit == 5
+    assert isinstance(outcome.second, InsufficientCredits)
+    assert [outcome.second.facts["overage"][name] for name in ("limit", "used")] == [5, 0]
+    assert outcome.entries == [(1, "adjust", 0, 0), (2, "adjust", 0, 0)]
+    assert outcome.schema.refusals(outcome.holder) == [("b", "insufficient-credits")]
+
+
+# A spend at the cap, and a capture beyond its hold ---------------------------------------------------
+
+
+def spend_at_the_cap_and_capture_beyond(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race a spend of 4 with a capture of 8 from a hold of 6, on an overage of 10."""
+    services.set_overage(holder_id=holder, limit=10, idempotency_key="overage")
+    hold = services.hold(holder_id=holder, amount=6, idempotency_key="hold").sequence
+    capture = partial(services.capture, holder_id=holder, hold=hold, amount=8, over_capture="if_available", idempotency_key="b")
+    return schema.race(partial(services.spend, holder_id=holder, amount=4, idempotency_key="a"), capture)
+
+
+def capture_stays_within_the_cap(outcome: RaceOutcome) -> None:
+    """The spend uses the last 4; the capture finds nothing beyond its hold."""
+    assert (outcome.first.amount, outcome.first.postpaid, outcome.first.overage.used) == (-4, 4, 10)
+    assert isinstance(outcome.second, InsufficientCredits)
+    assert outcome.second.facts["overage"]["used"] == 10
+    assert outcome.schema.refusals(outcome.holder) == [("b", "insufficient-credits")]
+
+
+# The boundary of a period, with a spend and with a capture -------------------------------------------
+
+
+def begin_january(holder: str) -> None:
+    """Let it be 31 January for a holder with an overage of 10 a month."""
+    services.set_clock(holder_id=holder, now=FEBRUARY - timedelta(days=1), idempotency_key="january")
+    services.set_overage(holder_id=holder, limit=10, anchor_at=FEBRUARY, idempotency_key="overage")
+
+
+def boundary_and_spend(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race the beginning of February with a spend of 8."""
+    begin_january(holder)
+    return schema.race(
+        partial(services.set_clock, holder_id=holder, now=FEBRUARY, idempotency_key="a"),
+        partial(services.spend, holder_id=holder, amount=8, idempotency_key="b"),
+    )
+
+
+def spend_uses_the_new_period(outcome: RaceOutcome) -> None:
+    """The spend is of February, and uses February's cap."""
+    assert outcome.first.clock == outcome.second.effective_at == FEBRUARY
+    assert outcome.second.overage[:2] == (10, 8)
+    assert from_us(outcome.second.overage.until_us) == MARCH
+
+
+def boundary_and_capture(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race the beginning of February with a capture of 9 from January's hold of 6."""
+    begin_january(holder)
+    hold = services.hold(holder_id=holder, amount=6, expires_at=FEBRUARY + timedelta(days=9), idempotency_key="hold").sequence
+    capture = partial(services.capture, holder_id=holder, hold=hold, amount=9, over_capture="if_available", idempotency_key="b")
+    return schema.race(partial(services.set_clock, holder_id=holder, now=FEBRUARY, idempotency_key="a"), capture)
+
+
+def capture_uses_both_periods(outcome: RaceOutcome) -> None:
+    """What was held is of January, and what is beyond it of February."""
+    assert (outcome.second.effective_at, outcome.second.postpaid) == (FEBRUARY, 9)
+    assert outcome.second.overage[:2] == (10, 3)
+    assert from_us(outcome.second.overage.until_us) == MARCH
+
+
 # Two partial spends ----------------------------------------------------------------------------------
 
 
@@ -403,6 +485,8 @@ RACES = {
     "hold and spend": Race(hold_and_spend, what_is_held_is_not_spent, -10),
     "two spends on an overdraft": Race(two_spends_on_an_overdraft, overdraft_is_not_overdrawn, -16),
     "two spends at the cap of an overage": Race(two_spends_at_the_cap, cap_is_not_exceeded, 0),
+    "lower cap and spend": Race(lower_cap_and_spend, lower_cap_refuses_the_spend, 0),
+    "spend at the cap and capture beyond": Race(spend_at_the_cap_and_capture_beyond, capture_stays_within_the_cap, 0),
     "two partial spends": Race(two_partial_spends, second_gets_the_rest, -4),
     "two spends within a budget for one": Race(two_spends_within_a_budget_for_one, second_exceeds_the_budget, 80),
     "purchase announced twice": Race(purchase_announced_twice, credited_once, 60),
@@ -484,3 +568,27 @@ def test_control_with_a_broken_lock_and_no_constraints_both_take_effect(
     assert schema.sum_of_amounts(outcome.holder) == RACES[name].credits_if_both_take_effect
     with pytest.raises(AssertionError):
         RACES[name].assert_right(outcome)
+
+
+# At the boundary of a period -------------------------------------------------------------------------
+# The server finds a test clock in the product's schema, so there is no form of these races without constraints.
+
+BOUNDARIES = {
+    "spend": Race(boundary_and_spend, spend_uses_the_new_period, 0),
+    "capture": Race(boundary_and_capture, capture_uses_both_periods, 0),
+}
+
+
+@pytest.mark.parametrize("how", ["", NO_LOCK], ids=["with the lock", "control: no lock, both decide by one state"])
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_what_is_decided_beside_the_boundary_of_a_period_is_of_the_period_of_its_instant(
+    make_race_schema: MakeRaceSchema, new_holder: NewHolder, settings: Any, name: str, how: str
+) -> None:
+    settings.LEDGER = settings.LEDGER | {"TEST_CLOCKS": True}
+    schema = make_race_schema(*([how] if how else []), grouped=False)
+
+    outcome = BOUNDARIES[name].run_in(schema, new_holder())
+
+    BOUNDARIES[name].assert_right(outcome)
+    assert schema.is_sound(outcome.holder)
+    assert len(schema.unique_violations) == (1 if how else 0)
