@@ -11,7 +11,7 @@ from ledger.rules.recurring.terms import LARGEST_NAME
 
 MOST_UPCOMING = 100
 RECURRING_GRANTS = """
-SELECT r.name, r.setting, s.counterpart, l.metadata, NULLIF(r.last, r.setting)
+SELECT r.name, r.setting, s.counterpart, l.metadata, l.sequence, l.amount
 FROM ledger_recurring_grant r
 JOIN ledger_entry s ON s.holder_id = r.holder_id AND s.credit_type = r.credit_type AND s.sequence = r.setting
 LEFT JOIN ledger_entry l
@@ -84,16 +84,18 @@ def recurring_grant(holder_id: str, credit_type: str = "credits", *, name: str, 
 
 def _found(holder_id: str, credit_type: str, names: tuple[str, str], upcoming: int) -> list[ShownRecurringGrant]:
     found = []
-    for *facts, last in fetch_rows(lambda *row: row, RECURRING_GRANTS, [holder_id, credit_type, *names]):
+    for facts in fetch_rows(lambda *row: row, RECURRING_GRANTS, [holder_id, credit_type, *names]):
         grant = RecurringGrant.from_entries(*facts)
         assert grant.terms is not None
-        coming = [_upcoming(grant.terms, n) for n in grant.upcoming(min(upcoming, MOST_UPCOMING))]
+        coming = [_upcoming(grant, n) for n in grant.upcoming(min(upcoming, MOST_UPCOMING))]
+        last = facts[4]
         found.append(ShownRecurringGrant(holder_id, credit_type, grant, grant.terms, last, coming))
     return found
 
 
-def _upcoming(terms: RecurringTerms, n: int) -> UpcomingGrant:
-    span, expires_us = terms.span(n), terms.expires_us(n)
-    amount = terms.amount or terms.up_to or 0
+def _upcoming(grant: RecurringGrant, n: int) -> UpcomingGrant:
+    assert grant.terms is not None
+    span, expires_us, amount = grant.part(n), grant.expires_us(n), grant.amount(n)
+    amount = grant.terms.up_to or 0 if amount is None else amount
     expires_at = None if expires_us is None else from_us(expires_us)
     return UpcomingGrant(n, amount, from_us(span.start_us), from_us(span.end_us), expires_at)

@@ -30,7 +30,18 @@ from ledger.rules.lots import (
 )
 from ledger.rules.overage import OVERAGE_UNITS
 from ledger.rules.rates import as_text
-from ledger.rules.recurring.terms import AFTER_DAYS, EXPIRIES, MAX_COUNT, MAX_DAYS, MAX_PERIODS, PERIOD_END, ROLLOVER, UNITS
+from ledger.rules.recurring.terms import (
+    AFTER_DAYS,
+    CHANGES,
+    EXPIRIES,
+    MAX_COUNT,
+    MAX_DAYS,
+    MAX_PERIODS,
+    PERIOD_END,
+    PRORATE,
+    ROLLOVER,
+    UNITS,
+)
 from ledger.values import (
     MAX_ACTOR_CHARACTERS,
     MAX_AMOUNT,
@@ -697,8 +708,7 @@ class RecurringGrantRequest(Request):
     """A grant that recurs every day, week, month or year, without a subscription.
 
     Makes an `adjust` entry of amount 0; a worker makes each grant when its period begins. The first period is the one of this
-    instant, or the first one if the start is later. Other terms of a recurring grant that exists begin with the first period
-    that it has not granted.
+    instant, or the first one if the start is later. Other terms of a recurring grant that exists begin at once, as `change` says.
 
     Raises: RecurringGrantDue, RecurringGrantLimit.
     """
@@ -749,6 +759,15 @@ class RecurringGrantRequest(Request):
     periods: Annotated[
         int | None, Integer("How many periods there are, from the start on.", least=1, most=MAX_PERIODS, null=True)
     ] = None
+    change: Annotated[
+        str,
+        Choice(
+            CHANGES,
+            "Of a recurring grant that exists, what another amount or other periods do with the credits of the running period. "
+            "`prorate` takes back those of the time that is left, as far as they are unspent, and grants the new share at once; "
+            "`keep` leaves them, and the new terms begin where they end; `full` grants all of the new period at once.",
+        ),
+    ] = PRORATE
 
     def check_whole(self) -> None:
         if (self.expiry == AFTER_DAYS) != (self.expires_after_days is not None):

@@ -281,7 +281,7 @@ def _look_up_many(among: LockedAccounts, account_refs: Sequence[AccountRef]) -> 
 # Recurring grants ------------------------------------------------------------------------------------
 
 _RECURRING = """
-SELECT r.name, r.setting, s.counterpart, l.metadata
+SELECT r.name, r.setting, s.counterpart, l.metadata, l.sequence, l.amount
 FROM ledger_recurring_grant r
 JOIN ledger_entry s ON s.holder_id = r.holder_id AND s.credit_type = r.credit_type AND s.sequence = r.setting
 LEFT JOIN ledger_entry l

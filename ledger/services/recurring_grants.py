@@ -7,6 +7,7 @@ period.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -98,11 +99,13 @@ def _grant_under(account: journal.LockedAccount) -> list[Entry]:
 def _after_due_grants(request: RecurringGrantRequest | EndRecurringGrantRequest) -> Entry:
     """Execute the request after the grants that are due by the present terms. An end drops one that cannot be made.
 
+    Other terms that begin within a period get its share at once; if that fails, a worker makes it.
+
     Raises: as for `execute_once`; for other terms, as for `grant_due_period`.
     """
     while True:
         try:
-            return execute_once(request)
+            return _with_its_share(execute_once(request), request)
         except RecurringGrantDue:
             try:
                 grant_due_period(holder_id=request.holder_id, credit_type=request.credit_type)
@@ -110,6 +113,13 @@ def _after_due_grants(request: RecurringGrantRequest | EndRecurringGrantRequest)
                 if isinstance(request, RecurringGrantRequest):
                     raise
                 request = replace(request, drops_due=True)
+
+
+def _with_its_share(setting: Entry, request: RecurringGrantRequest | EndRecurringGrantRequest) -> Entry:
+    if not request.dry_run and not setting.replayed and "begins_at" in (setting.counterpart or {}):
+        with suppress(LedgerError):
+            grant_due_period(holder_id=request.holder_id, credit_type=request.credit_type)
+    return setting
 
 
 set_recurring_grant = UseCase(RecurringGrantRequest, _after_due_grants)

@@ -247,6 +247,17 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
         "rollover_cap": Shown(label="Kept at most", help="With rollover: how many unspent credits the next period keeps."),
         "ends_at": Shown(label="End", help="No period begins from then on. Empty: it has no end."),
         "periods": Shown(label="Periods", help="How many there are, from the start on. Empty: no limit."),
+        "change": Shown(
+            label="Credits of the running period",
+            required=False,
+            unset="go back for the time that is left; the new ones come at once, in proportion",
+            words={
+                "prorate": "",
+                "keep": "stay; the new terms begin where they end",
+                "full": "go back for the time that is left; all of the new period come at once",
+            },
+            help="Of a recurring grant that exists, if its amount or its periods change. Only what is unspent goes back.",
+        ),
         **WHY,
     }
 

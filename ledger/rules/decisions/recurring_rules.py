@@ -11,7 +11,7 @@ from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import Lot, remove, split, total
 from ledger.rules.recurring import RecurringGrant, RecurringTerms
-from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS
+from ledger.rules.recurring.terms import FULL, KEEP, MAX_RECURRING_GRANTS, GrantedSpan
 from ledger.rules.requests import EndRecurringGrantRequest, GrantRequest, RecurringGrantRequest, RevokeRequest
 from ledger.rules.texts.recurring_texts import grant_words
 
@@ -19,7 +19,10 @@ from ledger.rules.texts.recurring_texts import grant_words
 def set_recurring_grant(
     account: AccountState, request: RecurringGrantRequest, *, known: RecurringGrant | None, others: int
 ) -> Entries:
-    """Set a recurring grant, or give it other terms, by an `adjust` entry of 0; no credits move.
+    """Set a recurring grant, or give it other terms, by an `adjust` entry of 0.
+
+    Other terms begin at once: what was granted for time that they cut is revoked before, as far as it is unspent, and the share
+    of the rest of their period is due. With `change` keep, they begin where the last grant ends.
 
     Args:
         known: the recurring grant of that name, if the account has one or had one.
@@ -34,9 +37,72 @@ def set_recurring_grant(
         raise RecurringGrantLimit(limit=MAX_RECURRING_GRANTS)
     booked, account = settle_due(account)
     terms = _terms_of(account, request, known)
+    first, cut_us = _first(account, terms, known, request.change)
+    granted = None if known is None else known.granted
+    if cut_us is not None and granted is not None and cut_us < granted.until_us:
+        assert known is not None
+        revoked = _given_back(account, request, known, granted, cut_us)
+        booked += revoked
+        account = account.after_all(revoked)
+        granted = granted._replace(amount=granted.kept(cut_us), until_us=cut_us)
     until_us = None if known is None else known.granted_until_us
-    first = terms.first(account.now_us, not_before_us=until_us)
-    return [*booked, _setting(account, request, terms, first, until_us)]
+    if cut_us is not None and until_us is not None:
+        until_us = min(until_us, cut_us)
+    return [*booked, _setting(account, request, terms, first, until_us, granted)]
+
+
+class _First(NamedTuple):
+    """The next period to grant; None if there is none. `begins_us` is None if all of it is."""
+
+    period: int | None
+    begins_us: int | None = None
+    is_full: bool = False
+
+
+def _first(account: AccountState, terms: RecurringTerms, known: RecurringGrant | None, change: str) -> tuple[_First, int | None]:
+    """Return what other terms grant first, and the instant at which they cut what was granted; None: they cut nothing."""
+    now_us = account.now_us
+    until_us = None if known is None else known.granted_until_us
+    if known is None or until_us is None:
+        return _First(terms.first(now_us)), None
+    cuts = until_us > now_us and change != KEEP and known.terms is not None and not terms.gives_like(known.terms, now_us)
+    from_us_ = now_us if cuts else max(now_us, until_us)
+    n = terms.first(from_us_)
+    if n is None:
+        return _First(None), now_us if cuts else None
+    start_us = terms.span(n).start_us
+    begins_us = max(start_us, now_us if cuts else until_us)
+    is_part = begins_us > start_us
+    return _First(n, begins_us if is_part else None, is_part and cuts and change == FULL), begins_us if cuts else None
+
+
+def _given_back(
+    account: AccountState, request: RecurringGrantRequest, known: RecurringGrant, granted: GrantedSpan, cut_us: int
+) -> Entries:
+    """Revoke what was granted for the time from an instant on, as far as it is unspent and not held."""
+    lot = next((one for one in account.lots if one.grant == granted.lot), None)
+    amount = min(granted.amount - granted.kept(cut_us), 0 if lot is None else lot.remaining)
+    if lot is None or amount <= 0:
+        return []
+    named: dict[str, Any] = {
+        "holder_id": account.holder_id,
+        "credit_type": account.credit_type,
+        "idempotency_key": f"recurring/{account.credit_type}/{known.name}/{known.setting}/cut/{lot.grant}",
+        "reason": "Other terms of the recurring grant",
+        "reference": f"recurring grant {known.name}",
+        "metadata": {"recurring_grant": known.name},
+        "actor": BY_THE_LEDGER,
+    }
+    return [
+        account.next_entry(
+            "revoke",
+            -amount,
+            lots=remove(account.lots, lot.grant, amount),
+            drawn=((lot.grant, amount),),
+            refers_to=lot.grant,
+            request=RevokeRequest(**named, grant=lot.grant, amount=amount),
+        )
+    ]
 
 
 def end_recurring_grant(account: AccountState, request: EndRecurringGrantRequest, *, known: RecurringGrant | None) -> Entries:
@@ -51,7 +117,7 @@ def end_recurring_grant(account: AccountState, request: EndRecurringGrantRequest
     if not request.drops_due:
         _ensure_none_is_due(account, request, known)
     booked, account = settle_due(account)
-    return [*booked, _setting(account, request, None, None, known.granted_until_us)]
+    return [*booked, _setting(account, request, None, _First(None), known.granted_until_us, known.granted)]
 
 
 def _ensure_none_is_due(
@@ -89,14 +155,21 @@ def _setting(
     account: AccountState,
     request: RecurringGrantRequest | EndRecurringGrantRequest,
     terms: RecurringTerms | None,
-    first: int | None,
+    first: _First,
     until_us: int | None,
+    granted: GrantedSpan | None,
 ) -> Any:
     setting: dict[str, Any] = {"recurring_grant": request.recurring_grant}
     if terms is not None:
         setting["terms"] = terms.stored()
-    if terms is not None and first is not None:
-        setting |= {"next_period": first, "next_at": to_text(terms.span(first).start_us)}
+    if terms is not None and first.period is not None:
+        begins_us = first.begins_us
+        next_us = terms.span(first.period).start_us if begins_us is None else begins_us
+        setting |= {"next_period": first.period, "next_at": to_text(next_us)}
+        setting |= {} if begins_us is None else {"begins_at": to_text(begins_us)}
+        setting |= {"is_full": True} if first.is_full else {}
+    if granted is not None:
+        setting["granted"] = granted.stored()
     if until_us is not None:
         setting["granted_until"] = to_text(until_us)
     return account.next_entry("adjust", 0, lots=account.lots, counterpart=setting, request=request)
@@ -137,23 +210,26 @@ def grant_period(
     assert recurring.terms is not None
     assert recurring.next_period is not None
     terms, n = recurring.terms, recurring.next_period
-    span, now_us = terms.span(n), account.now_us
+    span, now_us = recurring.part(n), account.now_us
     as_of_us = max(span.start_us, min(decided_from_us, now_us))
     # What is not as of then is decided now: by the test clock, or at the time that `next_entry` records.
     recorded_us = max(account.server_us or now_us, account.recorded_us)
     present_us = now_us if account.server_us else recorded_us
     account = account._replace(now_us=as_of_us, recorded_us=recorded_us)
     following = n + 1 if terms.has(n + 1) else None
-    after = recurring._replace(next_period=following, granted_until_us=span.end_us)
+    after = recurring._replace(next_period=following, granted_until_us=span.end_us, begins_us=None, is_full=False)
     request = _request(account, recurring, as_of_us=as_of_us, next_us=after.next_us)
 
     entries, account = settle_due(account)
-    if terms.rollover_cap is not None:
+    # Only a period that begins takes what has rolled over: not one that other terms continue.
+    if terms.rollover_cap is not None and span == terms.span(n):
         revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap), present_us)
         entries += revoked
         account = account.after_all(revoked)
-    amount = _due_amount(account, terms, lots, _total_since(expired, as_of_us))
-    expires_us = terms.expires_us(n)
+    amount = recurring.amount(n)
+    if amount is None:
+        amount = _filling(account, terms, lots, _total_since(expired, as_of_us))
+    expires_us = recurring.expires_us(n)
     if amount == 0 or (expires_us is not None and expires_us <= as_of_us):
         nothing = {"recurring_grant": recurring.name, "period_start": to_text(span.start_us), "period_end": to_text(span.end_us)}
         entries.append(
@@ -174,7 +250,7 @@ def _request(account: AccountState, recurring: RecurringGrant, *, as_of_us: int,
     """The request by which the ledger grants the period; its amount is a placeholder."""
     assert recurring.terms is not None
     assert recurring.next_period is not None
-    span = recurring.terms.span(recurring.next_period)
+    span = recurring.part(recurring.next_period)
     metadata = {
         "recurring_grant": recurring.name,
         "setting": recurring.setting,
@@ -190,7 +266,7 @@ def _request(account: AccountState, recurring: RecurringGrant, *, as_of_us: int,
         credit_type=account.credit_type,
         idempotency_key=key_of(recurring, account.credit_type),
         amount=1,
-        reason=grant_words(recurring.terms, recurring.next_period),
+        reason=grant_words(recurring.terms, span),
         reference=f"recurring grant {recurring.name}",
         metadata=metadata,
         actor=BY_THE_LEDGER,
@@ -202,9 +278,7 @@ def _common(request: GrantRequest) -> dict[str, Any]:
     return {name: getattr(request, name) for name in names}
 
 
-def _due_amount(account: AccountState, terms: RecurringTerms, lots: Collection[int], expired_since: int) -> int:
-    if terms.amount is not None:
-        return terms.amount
+def _filling(account: AccountState, terms: RecurringTerms, lots: Collection[int], expired_since: int) -> int:
     assert terms.up_to is not None
     return max(0, terms.up_to - _unspent(account, lots) - expired_since)
 

@@ -15,6 +15,11 @@ UNITS: Final = ("day", "week", "month", "year")
 PERIOD_END, AFTER_DAYS, NEVER, ROLLOVER = EXPIRIES = ("period_end", "after_days", "never", "rollover")
 LARGEST_NAME: Final = "~"
 """Sorts behind each name."""
+PRORATE: Final = "prorate"
+KEEP: Final = "keep"
+FULL: Final = "full"
+CHANGES: Final = (PRORATE, KEEP, FULL)
+"""What other terms do with the credits of the running period."""
 MAX_RECURRING_GRANTS: Final = 50
 """How many an account may have that have not ended."""
 MAX_COUNT: Final = 100
@@ -29,6 +34,48 @@ class Span(NamedTuple):
 
     start_us: int
     end_us: int
+
+
+class GrantedSpan(NamedTuple):
+    """What was granted last: `amount` credits by the entry `lot`, for `[start_us, until_us)`, counted in days of a zone."""
+
+    lot: int
+    amount: int
+    start_us: int
+    until_us: int
+    time_zone: str
+
+    def kept(self, cut_us: int) -> int:
+        """Return the whole credits of the time up to an instant of the span."""
+        return share_of_days(self.amount, Span(self.start_us, cut_us), Span(self.start_us, self.until_us), self.time_zone)
+
+    def stored(self) -> dict[str, Any]:
+        """Return the form on an entry."""
+        return {
+            "lot": self.lot,
+            "amount": self.amount,
+            "from": to_text(self.start_us),
+            "until": to_text(self.until_us),
+            "time_zone": self.time_zone,
+        }
+
+    @classmethod
+    def from_stored(cls, facts: Mapping[str, Any]) -> "GrantedSpan":
+        """Return the span of a stored form: the inverse of `stored`."""
+        start_us, until_us = (us_of(facts[name]) for name in ("from", "until"))
+        assert start_us is not None
+        assert until_us is not None
+        return cls(facts["lot"], facts["amount"], start_us, until_us, facts["time_zone"])
+
+
+def share_of_days(amount: int, part: Span, whole: Span, time_zone: str) -> int:
+    """Return the whole credits of a part of a span, by the calendar days of a zone; by time if the span has no midnight."""
+    zone = ZoneInfo(time_zone)
+    days = [from_us(at).astimezone(zone).date() for at in (part.start_us, part.end_us, whole.start_us, whole.end_us)]
+    used, of = (days[1] - days[0]).days, (days[3] - days[2]).days
+    if not of:
+        used, of = part.end_us - part.start_us, whole.end_us - whole.start_us
+    return amount * min(used, of) // of
 
 
 class RecurringTerms(NamedTuple):
@@ -69,25 +116,33 @@ class RecurringTerms(NamedTuple):
         span = self.span(n)
         return span.end_us <= LAST_END_US and (self.ends_us is None or span.start_us < self.ends_us)
 
-    def first(self, now_us: int, *, not_before_us: int | None) -> int | None:
-        """Return the first period to grant of a schedule that is set now; None if it has no period any more.
-
-        It is the period of this instant, or the first one of a schedule that starts later; but none that begins before
-        `not_before_us`, up to which the schedule has granted already.
-        """
-        n = max(0, self.schedule.index_at(from_us(now_us)))
-        while not_before_us is not None and self.has(n) and self.span(n).start_us < not_before_us:
-            n += 1
+    def first(self, from_us_: int) -> int | None:
+        """Return the period of an instant, or the first one of a schedule that starts later; None if it has no such period."""
+        n = max(0, self.schedule.index_at(from_us(from_us_)))
         return n if self.has(n) else None
 
-    def expires_us(self, n: int) -> int | None:
-        """Return when the credits of period n expire; None if they do not expire by themselves."""
+    def gives_like(self, other: "RecurringTerms", now_us: int) -> bool:
+        """Return whether both give as many credits for the same period at an instant."""
+        if (self.amount, self.up_to) != (other.amount, other.up_to):
+            return False
+        mine, theirs = (terms.schedule.period_at(from_us(now_us)) for terms in (self, other))
+        return (mine.start, mine.end) == (theirs.start, theirs.end)
+
+    def expires_us(self, n: int, begins_us: int | None = None) -> int | None:
+        """Return when the credits of period n expire; None if they do not expire by themselves.
+
+        Args:
+            begins_us: the start of a part of the period; None: all of it.
+        """
         if self.expiry == PERIOD_END:
             return self.span(n).end_us
         if self.expires_after_days is None:
             return None
         schedule = self.schedule
-        local = schedule.local_boundary(n) + timedelta(days=self.expires_after_days)
+        start = schedule.local_boundary(n)
+        if begins_us is not None:
+            start = from_us(begins_us).astimezone(schedule.zone).replace(tzinfo=None)
+        local = start + timedelta(days=self.expires_after_days)
         return to_us(instant_of(local, schedule.zone))
 
     def stored(self) -> dict[str, Any]:
@@ -111,6 +166,9 @@ class RecurringGrant(NamedTuple):
         terms: None after its end.
         next_period: what is granted next; None if nothing is left.
         granted_until_us: the end of the last period that was handled; None before the first one.
+        begins_us: within the next period, the instant from which it is granted; None: all of it.
+        is_full: that part gives as many credits as the whole.
+        granted: what was granted last; None before the first grant, and if it is not known any more.
     """
 
     name: str
@@ -118,28 +176,69 @@ class RecurringGrant(NamedTuple):
     terms: RecurringTerms | None
     next_period: int | None
     granted_until_us: int | None
+    begins_us: int | None = None
+    is_full: bool = False
+    granted: GrantedSpan | None = None
 
     @classmethod
     def from_entries(
-        cls, name: str, setting: int, counterpart: Mapping[str, Any], handled: Mapping[str, Any] | None
+        cls,
+        name: str,
+        setting: int,
+        counterpart: Mapping[str, Any],
+        handled: Mapping[str, Any] | None,
+        last: int | None,
+        amount: int | None,
     ) -> "RecurringGrant":
         """Return the recurring grant that its entries describe.
 
         Args:
             counterpart: of the entry that set or ended it. handled: the metadata of the last period's entry since then.
+            last, amount: the number and the credits of that entry; None if there is none.
         """
         terms = RecurringTerms.from_stored(counterpart["terms"]) if "terms" in counterpart else None
         if handled is None:
-            return cls(name, setting, terms, counterpart.get("next_period"), us_of(counterpart.get("granted_until")))
+            stored = counterpart.get("granted")
+            return cls(
+                name, setting, terms, counterpart.get("next_period"), us_of(counterpart.get("granted_until")),
+                begins_us=us_of(counterpart.get("begins_at")),
+                is_full=counterpart.get("is_full", False),
+                granted=None if stored is None else GrantedSpan.from_stored(stored),
+            )  # fmt: skip
         following = handled["period"] + 1 if "next_at" in handled else None
-        return cls(name, setting, terms, following, us_of(handled["period_end"]))
+        start_us, until_us = us_of(handled["period_start"]), us_of(handled["period_end"])
+        assert terms is not None
+        assert start_us is not None
+        assert until_us is not None
+        granted = GrantedSpan(last or 0, amount or 0, start_us, until_us, terms.time_zone)
+        return cls(name, setting, terms, following, until_us, granted=granted)
+
+    def part(self, n: int) -> Span:
+        """Return the time for which period n is granted: all of it, or of the next one what `begins_us` leaves."""
+        assert self.terms is not None
+        span = self.terms.span(n)
+        return span if self.begins_us is None or n != self.next_period else span._replace(start_us=self.begins_us)
+
+    def amount(self, n: int) -> int | None:
+        """Return the credits of that time; None if it fills the lots up to a level."""
+        assert self.terms is not None
+        part, span = self.part(n), self.terms.span(n)
+        if self.terms.amount is None or part == span or self.is_full:
+            return self.terms.amount
+        return share_of_days(self.terms.amount, part, span, self.terms.time_zone)
+
+    def expires_us(self, n: int) -> int | None:
+        """Return when the credits of that time expire."""
+        assert self.terms is not None
+        part = self.part(n)
+        return self.terms.expires_us(n, None if part == self.terms.span(n) else part.start_us)
 
     @property
     def next_us(self) -> int | None:
         """When the next period begins; None if nothing is left."""
         if self.terms is None or self.next_period is None:
             return None
-        return self.terms.span(self.next_period).start_us
+        return self.part(self.next_period).start_us
 
     def is_due(self, now_us: int) -> bool:
         return self.next_us is not None and self.next_us <= now_us

@@ -6,13 +6,14 @@ from typing import Any, Final
 
 from ledger.rules.instants import from_us
 from ledger.rules.recurring import RecurringTerms
+from ledger.rules.recurring.terms import Span
 
 ADJECTIVES: Final = {"day": "Daily", "week": "Weekly", "month": "Monthly", "year": "Yearly"}
 
 
-def grant_words(terms: RecurringTerms, n: int) -> str:
+def grant_words(terms: RecurringTerms, span: Span) -> str:
     """The reason of a period's entries: "Monthly grant, period 1 Sep 2026 – 1 Oct 2026"."""
-    return f"{name_words(terms)}, period {period_words(terms, n)}"
+    return f"{name_words(terms)}, period {period_words(terms, span)}"
 
 
 def name_words(terms: RecurringTerms) -> str:
@@ -36,9 +37,9 @@ def expiry_words(terms: RecurringTerms, number: Any) -> str:
     return "never expire" if terms.expiry == "never" else "expire with the period"
 
 
-def period_words(terms: RecurringTerms, n: int) -> str:
+def period_words(terms: RecurringTerms, span: Span) -> str:
     """ "1 Sep 2026 – 1 Oct 2026", on the clocks of its zone; with the time where a period does not begin at midnight."""
-    span, zone = terms.span(n), terms.schedule.zone
+    zone = terms.schedule.zone
     start, end = (from_us(each).astimezone(zone) for each in span)
     return f"{_moment(start)} – {_moment(end)}"
 

@@ -174,17 +174,109 @@ def test_a_start_in_the_past_grants_the_period_of_now_first(clock):
     assert lots() == [(100, "08-15", "09-15")]
 
 
-def test_other_terms_begin_when_the_present_period_is_over(clock):
+def test_other_terms_can_begin_when_the_present_period_is_over(clock):
     recur()
     work()
     clock.move_to(at(9, 10))
-    recur(amount=7, interval="week")
+    recur(amount=7, interval="week", change="keep")
     work()
     assert lots() == [(100, "09-01", "10-01")]
+    # Weeks from 1 September: of the one that begins on 29 September, 5 days are left on 1 October.
+    clock.move_to(at(10, 1))
+    work()
+    assert lots() == [(5, "10-01", "10-06")]
     clock.move_to(at(10, 7))
     work()
-    # Weeks from 1 September: the first that begins on 1 October or later begins on the 6th.
     assert lots() == [(7, "10-06", "10-13")]
+    assert broken_laws() == {}
+
+
+CHANGES = {
+    "another zone": (
+        {"time_zone": "Europe/Berlin", "starts_at": at(8, 31, 22)},
+        [(30, "09-01", "10-01"), (70, "09-10", "09-30")],
+    ),
+    "another day": ({"starts_at": at(9, 15)}, [(46, "09-01", "10-01")]),
+    "another day, which has passed": ({"starts_at": at(9, 8)}, [(30, "09-01", "10-01"), (93, "09-10", "10-08")]),
+    "a quarter": ({"amount": 300, "interval_count": 3}, [(30, "09-01", "10-01"), (270, "09-10", "12-01")]),
+    "weeks": ({"amount": 25, "interval": "week"}, [(30, "09-01", "10-01"), (17, "09-10", "09-15")]),
+    "more": ({"amount": 1000}, [(30, "09-01", "10-01"), (700, "09-10", "10-01")]),
+    "more, all at once": ({"amount": 1000, "change": "full"}, [(30, "09-01", "10-01"), (1000, "09-10", "10-01")]),
+    "more, later": ({"amount": 1000, "change": "keep"}, [(100, "09-01", "10-01")]),
+    "another priority": ({"priority": 3}, [(100, "09-01", "10-01")]),
+    "another anchor with the same days": ({"starts_at": at(8, 1)}, [(100, "09-01", "10-01")]),
+    "a level": ({"up_to": 150}, [(30, "09-01", "10-01"), (120, "09-10", "10-01")]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_other_terms_give_back_the_rest_and_grant_their_share_at_once(clock: FixedClock, name: str) -> None:
+    terms, expected = CHANGES[name]
+    recur()
+    work()
+    clock.move_to(at(9, 10))
+    shown = reads.recurring_grant("ada", name="monthly")
+    assert shown is not None
+    recur(**terms)
+    assert lots() == expected
+    # Nothing else is due, and no day is left out: the next one begins where the last one ends.
+    assert work().periods == 0
+    after = reads.recurring_grant("ada", name="monthly")
+    assert after is not None
+    assert after.next_at == (at(9, 15) if name == "another day" else after.granted_until)
+    assert broken_laws() == {}
+
+
+@pytest.mark.parametrize(("spent", "left"), [(0, [10]), (30, []), (80, [])])
+def test_what_is_spent_or_held_does_not_go_back(clock: FixedClock, spent: int, left: list[int]) -> None:
+    recur()
+    work()
+    services.hold(holder_id="ada", amount=20, idempotency_key="h", expires_at=at(9, 25))
+    if spent:
+        services.spend(holder_id="ada", amount=spent, idempotency_key="s")
+    clock.move_to(at(9, 10))
+    recur(amount=1000)
+    # 70 of 100 are for the days that are left; what a hold has set aside stays.
+    assert [rest for rest, *_ in lots()] == [*left, 700]
+    assert broken_laws() == {}
+
+
+def test_a_second_change_within_the_period_cuts_the_part_that_the_first_granted(clock: FixedClock) -> None:
+    recur()
+    work()
+    clock.move_to(at(9, 10))
+    recur(amount=1000)
+    clock.move_to(at(9, 20))
+    recur(amount=100)
+    # Of 700 for 21 days, 10 days have passed; 11 of 30 days at 100.
+    assert lots() == [(30, "09-01", "10-01"), (333, "09-10", "10-01"), (36, "09-20", "10-01")]
+    clock.move_to(at(10, 1))
+    work()
+    assert lots() == [(100, "10-01", "11-01")]
+    assert broken_laws() == {}
+
+
+def test_a_dry_run_of_other_terms_and_their_repetition_grant_nothing(clock: FixedClock) -> None:
+    recur()
+    work()
+    clock.move_to(at(9, 10))
+    terms = {"interval": "month", "amount": 1000, "idempotency_key": "again"}
+    services.set_recurring_grant(holder_id="ada", recurring_grant="monthly", dry_run=True, **terms)
+    assert lots() == [(100, "09-01", "10-01")]
+    for _ in range(2):
+        services.set_recurring_grant(holder_id="ada", recurring_grant="monthly", **terms)
+    assert lots() == [(30, "09-01", "10-01"), (700, "09-10", "10-01")]
+
+
+def test_what_rolled_over_is_cut_to_its_cap_when_a_period_begins_and_not_by_other_terms(clock: FixedClock) -> None:
+    recur(expiry="rollover", rollover_cap=10)
+    work()
+    clock.move_to(at(9, 10))
+    recur(amount=300, expiry="rollover", rollover_cap=10)
+    assert [rest for rest, *_ in lots()] == [30, 210]
+    clock.move_to(at(10, 1))
+    work()
+    assert [rest for rest, *_ in lots()] == [10, 300]
     assert broken_laws() == {}
 
 
@@ -192,7 +284,8 @@ def test_other_terms_and_an_end_come_after_the_grants_that_are_due(clock):
     recur()
     clock.move_to(at(9, 10))
     recur(amount=7)
-    assert lots() == [(100, "09-01", "10-01")]
+    # 9 of 30 days of 100, and 21 of 7.
+    assert lots() == [(30, "09-01", "10-01"), (4, "09-10", "10-01")]
     clock.move_to(at(10, 2))
     services.end_recurring_grant(holder_id="ada", recurring_grant="monthly", idempotency_key="end")
     assert lots() == [(7, "10-01", "11-01")]
@@ -337,7 +430,7 @@ class History:
                 **common, idempotency_key=name, recurring_grant=name, starts_at=SEPTEMBER + timedelta(hours=number), **declared
             )
             (entry,) = self.run(rules.set_recurring_grant(self.state, request, known=None, others=0))
-            self.known[name] = RecurringGrant.from_entries(name, entry.sequence, entry.counterpart or {}, None)
+            self.known[name] = RecurringGrant.from_entries(name, entry.sequence, entry.counterpart or {}, None, None, None)
         self.work()
         spent = min(spent, self.state.own_available)
         if spent:

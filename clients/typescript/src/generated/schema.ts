@@ -3023,6 +3023,8 @@ export interface components {
              */
             hold: number;
         };
+        /** @enum {string} */
+        ChangeEnum: "prorate" | "keep" | "full";
         /** @description A one-off charge. */
         Charge: {
             subscription: string;
@@ -7168,6 +7170,8 @@ export interface components {
              * @description How many periods there are, from the start on.
              */
             periods?: number | null;
+            /** @description Of a recurring grant that exists, what another amount or other periods do with the credits of the running period. `prorate` takes back those of the time that is left, as far as they are unspent, and grants the new share at once; `keep` leaves them, and the new terms begin where they end; `full` grants all of the new period at once. Default: `"prorate"`. */
+            change?: components["schemas"]["ChangeEnum"];
         };
         /** @description A recurring grant of an account. */
         RecurringGrantBody: {

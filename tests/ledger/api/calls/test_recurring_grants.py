@@ -53,7 +53,7 @@ def test_a_recurring_grant_is_set_read_listed_and_ended(admin: ApiClient, path: 
 def test_what_is_due_is_granted_before_other_terms_begin(admin: ApiClient, path: str, holder: str) -> None:
     before = json.loads(admin.get(f"/v1/holders/{holder}/balance").content)["available"]
     admin.put(f"{path}/daily", {"amount": 7, "interval": "day", "expiry": "never"})
-    admin.put(f"{path}/daily", {"amount": 8, "interval": "day", "expiry": "never"})
+    admin.put(f"{path}/daily", {"amount": 8, "interval": "day", "expiry": "never", "change": "keep"})
     assert json.loads(admin.get(f"/v1/holders/{holder}/balance").content)["available"] == before + 7
     found = json.loads(admin.get(f"{path}/daily").content)
     assert (found["amount"], found["next_at"]) == (8, found["granted_until"])

@@ -21,6 +21,7 @@ BecauseEnum: TypeAlias = Literal[
 BudgetModeEnum: TypeAlias = Literal["hard", "soft"]
 ByEnum: TypeAlias = Literal["holder", "actor", "reference", "label"]
 CapPeriodEnum: TypeAlias = Literal["day", "week", "month"]
+ChangeEnum: TypeAlias = Literal["prorate", "keep", "full"]
 DecisionEnum: TypeAlias = Literal[
     "drawn",
     "not_needed",
