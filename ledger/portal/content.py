@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from ledger import reads
 from ledger.portal.links import Link
-from ledger.portal.parts import Customer, Section, Shown, customer_of
+from ledger.portal.parts import Customer, Section, Shown, account_parts, customer_of
 from ledger.portal.usage import usage_by_day
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
@@ -90,7 +90,10 @@ def read_content(
     ]
     chosen = next((found for found in accounts if found.credit_type == credit_type), accounts[0] if accounts else None)
     units = units_of(found.credit_type for found in accounts)
-    sections = customer.sections(shown_of(link, request, language, sections_before)) if customer else []
+    shown = shown_of(link, request, language, sections_before)
+    sections = list(customer.sections(shown) if customer else ())
+    if chosen is not None and not link.hides_amounts:
+        sections += [section for part in account_parts() for section in part.sections(link.holder_id, chosen.credit_type, shown)]
     data = {
         "holder": link.holder_id,
         "name": customer.name if customer else "",

@@ -167,16 +167,42 @@ class Shown:
     before: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class AccountPart:
+    """What another application adds about the account that the page shows, whether the holder is a customer or not.
+
+    Args:
+        sections: the lists about an account: its holder, its credit type, and how the page is shown.
+        document: a document of a holder by its name, if it is about one of the credit types that the link shows (empty: all), in
+            the language of the page; None if there is no such document.
+    """
+
+    sections: Callable[[str, str, "Shown"], Sequence[Section]]
+    document: Callable[[str, str, Sequence[str], Language], Document | None]
+
+
 FindCustomer = Callable[[str], Customer | None]
 """Takes a holder; None if the holder is no customer, or if it is not clear which."""
 
 _registered: Final[list[FindCustomer]] = []
+_account_parts: Final[list[AccountPart]] = []
 
 
 def register(find: FindCustomer) -> None:
     """Let this function find customers; the one that was registered last is asked."""
     if find not in _registered:
         _registered.append(find)
+
+
+def register_account_part(part: AccountPart) -> None:
+    """Show this part for each account."""
+    if part not in _account_parts:
+        _account_parts.append(part)
+
+
+def account_parts() -> Sequence[AccountPart]:
+    """Return the parts of all applications, in the order of their registration."""
+    return _account_parts
 
 
 def customer_of(holder_id: str) -> Customer | None:

@@ -1,6 +1,7 @@
 """The views of the page. A valid link shows one holder; any other link shows that it has expired."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import BoundedSemaphore
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from ledger import conf
 from ledger.errors import LedgerError
 from ledger.portal.content import BACK, Content, page_language, read_content, shown_of
 from ledger.portal.links import PARAMETER, Link, is_origin, read_link
-from ledger.portal.parts import Customer, Shown, Step, customer_of
+from ledger.portal.parts import Customer, Document, Shown, Step, account_parts, customer_of
 from ledger.portal.shown import BEFORE, HISTORY, LOTS, context_of
 from ledger.portal.texts import TEXTS
 from ledger.values import with_exact_integers
@@ -66,14 +67,13 @@ def data(request: HttpRequest, link: Link) -> HttpResponse:
 
 @by_link
 def document(request: HttpRequest, link: Link, name: str) -> HttpResponse:
-    """Return a PDF of the customer; none where amounts are hidden."""
-    customer = None if link.hides_amounts else customer_of(link.holder_id)
-    if customer is None:
+    """Return a PDF of the customer or of an account; none where amounts are hidden."""
+    if link.hides_amounts:
         return _gone(request)
     if not _documents.acquire(blocking=False):
         return HttpResponse(status=503, headers={"Retry-After": str(BUSY_SECONDS)})
     try:
-        found = customer.document(name)
+        found = _find_document(link, name)
     except LedgerError:  # it cannot be printed, such as an invoice without a seller
         found = None
     finally:
@@ -82,6 +82,15 @@ def document(request: HttpRequest, link: Link, name: str) -> HttpResponse:
         return _gone(request)
     file = f'attachment; filename="{found.file_name}"'
     return HttpResponse(found.content, content_type="application/pdf", headers={"Content-Disposition": file})
+
+
+def _find_document(link: Link, name: str) -> Document | None:
+    customer = customer_of(link.holder_id)
+    language = page_language(link, customer)
+    makers = [partial(part.document, link.holder_id, name, link.credit_types, language) for part in account_parts()]
+    if customer is not None:
+        makers.append(partial(customer.document, name))
+    return next((found for found in (make() for make in makers) if found is not None), None)
 
 
 def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:

@@ -21,7 +21,7 @@ def registered_parts() -> list[list[object]]:
     lists = (
         additions._holder_sections, additions._attention, additions._overviews, list(additions._groups.items()),
         additions._searches, additions._account_forms, additions._account_pages, additions._time_line_parts,
-        sources._sources, parts._registered,
+        sources._sources, parts._registered, parts._account_parts,
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
         chains._TABLES, pay_links._registered,
     )  # fmt: skip
