@@ -118,7 +118,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             "packages that the plan has stays.",
         ),
         "overage_limit": forms.IntegerField(
-            label="At most",
+            label="At most this number of credits",
             required=False,
             min_value=0,
             max_value=MAX_AMOUNT,
