@@ -1,4 +1,6 @@
-"""Spans of OpenTelemetry, by setting. Switched off, nothing of OpenTelemetry is loaded, and a hook is one comparison. ADR 0038.
+"""Spans of OpenTelemetry, by setting. Switched off, nothing of OpenTelemetry is loaded, and a hook is one comparison.
+
+docs/how-to/operations/monitoring.md says what is traced.
 
 A span is the child of the span in whose context it begins. Contexts go with a request into the queues (`queues.py`), so the span
 of the committer's work for a group is a child of the first request's span, with links to the others.

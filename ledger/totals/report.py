@@ -88,7 +88,7 @@ class MonthReport:
     def as_json(self) -> str:
         """Return the report as JSON, with amounts in the unit that each type names; the same bytes once the month is closed.
 
-        Integers that not every reader takes exactly are strings too, as in responses: docs/adr/0083.
+        Integers that not every reader takes exactly are strings too, as in responses.
         """
         facts = asdict(self) | {
             "types": [_with_units(of_type) for of_type in self.types],

@@ -1,4 +1,4 @@
-"""Switches traces on if LEDGER_TRACING is set. ADR 0038."""
+"""Switches traces on if LEDGER_TRACING is set."""
 
 import os
 from typing import Any

@@ -50,7 +50,7 @@ def for_django(response: AnyResponse, request: HttpRequest) -> HttpResponse | St
 def json_bytes(body: Any) -> bytes:
     """Return a body as JSON; objects with integers beyond 2^53 - 1, which many readers round, have them as strings too.
 
-    The encoder itself finds such an integer, so a body without one costs nothing more. See docs/adr/0083.
+    The encoder itself finds such an integer, so a body without one costs nothing more.
     """
     try:
         return orjson.dumps(body, option=orjson.OPT_STRICT_INTEGER)
