@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -332,6 +333,8 @@ def seed() -> Secrets:
         # served yet that should come first.
         hashed = None if password is None else aside.submit(make_password, password, hasher=PBKDF2PasswordHasher())
         if is_unused and "demo" in get_commands():
+            sys.stderr.write("Making a demo company: Nimbus Computing, with three months of history …\n")
+            sys.stderr.flush()
             call_command("demo", verbosity=0)
     if hashed is not None:
         get_user_model().objects.create(username=OPERATOR, password=hashed.result(), is_staff=True, is_superuser=True)

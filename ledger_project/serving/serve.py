@@ -93,8 +93,10 @@ def serve(data_dir: Path) -> None:
         ):
             with gate:
                 if server is not None:
+                    _say("Starting PostgreSQL …")
                     with signals.held_back():
                         server.start()
+                _say("Preparing the database …")
                 _announce(_prepare(server), port, pages_port)
             with _worker(data_dir, signals) if has_timetable else nullcontext() as worker:
                 supervisor.keep_running(web, None if server is None else supervisor.Database(server), worker)
@@ -111,6 +113,12 @@ def _prepare(server: postgres.Server | None) -> "Secrets":
         return bootstrap.prepare(server)
     except bootstrap.NotPrepared as error:
         raise StartRefused(str(error)) from error
+
+
+def _say(what: str) -> None:
+    """Say on the terminal what the start does at the moment; what programs read on standard output stays as it is."""
+    sys.stderr.write(f"{what}\n")
+    sys.stderr.flush()
 
 
 def _announce(made: "Secrets", port: int, pages_port: int) -> None:

@@ -317,9 +317,9 @@ def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_co
 
 def test_a_customer_shows_what_is_asked_first(show):
     seed_demo()
-    customer = Customer.objects.get(ref="CUST-ACME")
+    customer = Customer.objects.get(ref="CUST-LUMEN")
     shown = show("admin-customer", f"/admin/billing/customer/{customer.pk}/change/", height=1500)
-    assert "81,750 credits" in shown
+    assert "195.00 EUR" in shown
     assert re.search(r'<canvas class="chart"[^>]*style="[^"]*width: \d{3,}px', shown)
 
 

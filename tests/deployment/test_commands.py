@@ -22,6 +22,7 @@ from ledger.management.commands import expire_credits
 from ledger.management.examples import CommandWithExamples
 from ledger.models import CreditType
 from ledger.services.expiration import ExpirationSummary
+from ledger_project.management import overview
 from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
 
 OURS = ("ledger", "billing", "ledger_project")
@@ -211,3 +212,15 @@ def test_the_text_of_a_run_says_why_it_ended_early_and_what_is_never_billed() ->
 )
 def test_money_is_written_as_people_write_it(minor: int, currency: str, text: str) -> None:
     assert amount(minor, currency) == text
+
+
+def test_the_overview_has_each_command_of_ours_with_a_sentence_before_those_of_django() -> None:
+    own, _, others = overview.overview().partition("Commands of Django")
+    lines = dict(re.findall(r"^  (\w+) +(\S.*)$", own, re.MULTILINE))
+    assert {"serve", "work", "generate_invoices", "audit_ledger", "demo", "two_step"} <= set(lines)
+    assert all(re.fullmatch(r"[A-Z].{8,160}\.", sentence) for sentence in lines.values()), lines
+    assert "migrate" in others
+    assert "migrate" not in lines
+    assert [overview.is_asked_for(given) for given in ([], ["help"], ["--help"], ["help", "serve"], ["serve"])] == [
+        True, True, True, False, False,
+    ]  # fmt: skip

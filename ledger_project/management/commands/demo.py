@@ -13,7 +13,7 @@ from ledger_project.demonstration import seed_demo
 class Command(CommandWithExamples):
     """Make the demo data through the services; run again, it changes nothing."""
 
-    help = "Create demo data: holders with grants, spends, refunds and refusals; a plan; subscriptions due for invoicing."
+    help = "Create demo data: a company with three months of credits, subscriptions, invoices and payments."
     examples = (
         ("demo", "make the demo data"),
         ("demo --format json", "for programs"),
@@ -30,6 +30,6 @@ class Command(CommandWithExamples):
             self.stdout.write(json.dumps(asdict(made), indent=2))
         elif options["verbosity"]:
             self.stdout.write(
-                f"Demo data: {made.holders} holders with {made.entries} entries and {made.refusals} refusals; "
-                f"{made.subscriptions} subscriptions, {made.invoices} invoice; manage.py generate_invoices bills the others"
+                f"Demo data: {made.holders} holders with {made.entries:,} entries and {made.refusals} refusals; "
+                f"{made.subscriptions} subscriptions with {made.invoices} invoices, 3 months of history"
             )

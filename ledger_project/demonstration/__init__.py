@@ -1,0 +1,70 @@
+"""Demo data: Nimbus Computing, a company that sells AI tokens for credits, with three months of history and a month to close.
+
+The services and the rules make all of it, under fixed idempotency keys and names, so that making it twice changes nothing. All
+times are relative to the instant at which the first entry was recorded; a later run finds that instant in the ledger.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from billing.models import Invoice
+from ledger import reads, services
+from ledger_project.demonstration import sales
+from ledger_project.demonstration.company import COMPANIES, HOLDERS, METER, PLAN, TAKEN_BY_GUIDES, subscription_of
+from ledger_project.demonstration.credits import make_history, make_present
+
+__all__ = ["HOLDERS", "METER", "PLAN", "TAKEN_BY_GUIDES", "DemoSummary", "seed_demo"]
+
+ANCHOR = "nimbus-research"
+"""The holder whose first entry says when the demo was made."""
+
+
+@dataclass(frozen=True)
+class DemoSummary:
+    """The size of the demo data, whether made now or earlier."""
+
+    holders: int
+    entries: int
+    refusals: int
+    subscriptions: int
+    invoices: int
+
+
+@contextmanager
+def _without_refusals_in_the_log() -> Iterator[None]:
+    """Log no refusals inside the block: operators need not see the demo's refusals."""
+    log = logging.getLogger("ledger.refusals")
+    usual = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(usual)
+
+
+@_without_refusals_in_the_log()
+def seed_demo() -> DemoSummary:
+    """Make the demo data, or the missing part of it."""
+    anchor = services.grant(
+        holder_id=ANCHOR, amount=5_000, idempotency_key="demo:anchor", actor="admin:demo", reason="internal experiments"
+    )
+    made_at = anchor.recorded_at
+    make_history(ends_at=made_at - timedelta(minutes=5))
+    sales.make_catalogue(made_at)
+    sales.make_customers(made_at)
+    sales.make_documents(made_at)
+    make_present(made_at)
+    holders = [ANCHOR, *HOLDERS]
+    accounts = [account for holder_id in holders for account in reads.accounts(holder_id)]
+    refusals = sum(len(reads.refusals(holder_id)) for holder_id in holders)
+    refs = [subscription_of(number) for number in range(len(COMPANIES))]
+    return DemoSummary(
+        holders=len(holders),
+        entries=sum(account.sequence for account in accounts) - refusals,
+        refusals=refusals,
+        subscriptions=len(refs),
+        invoices=Invoice.objects.filter(subscription__ref__in=refs).count(),
+    )
