@@ -20,7 +20,6 @@ from billing.generator.run import generate
 from billing.metering import usage
 from billing.metering.meters import create_meter
 from billing.models import (
-    BankReceipt,
     Customer,
     Invoice,
     InvoicePayment,
@@ -43,8 +42,9 @@ from billing.payments.purchases.recording import record_purchase
 from billing.payments.purchases.settling import settle
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.values import MANUAL
-from ledger.models import Alert, Webhook
+from billing.statements_in.models import BankReceipt
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
+from ledger.signals.models import Alert, Webhook
 from ledger.signals.webhooks import WebhookRequest, create_webhook
 from ledger_project.demonstration.company import (
     COMPANIES,

@@ -66,7 +66,7 @@ def test_the_demonstration_is_made_and_summed_up() -> None:
 def test_each_list_of_the_sidebar_has_rows() -> None:
     seed_demo()
     tabs = [tab for section in SECTIONS for tab in section.tabs if tab.url_name.endswith("_changelist")]
-    models = {tab.title: apps.get_model(*tab.url_name.removesuffix("_changelist").split("_", 1)) for tab in tabs}
+    models = {tab.title: apps.get_model(*tab.url_name.removesuffix("_changelist").rsplit("_", 1)) for tab in tabs}
     empty = {title for title, model in models.items() if not model.objects.exists()}
     # These begin with the server: its first run, its key, its operator and what the operator does.
     assert empty <= {"Runs", "API keys", "Operators", "Staff log", "Failed logins", "Approvals"}
