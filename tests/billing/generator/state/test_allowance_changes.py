@@ -331,3 +331,61 @@ def test_late_runs_and_runs_in_steps_leave_the_claims_of_runs_in_time(seed: int)
             span = next(one for one in known[-1][::-1] if one.start <= start)
             whole = span.schedule.period_at(start)
             assert amount == floor(span.amount * (stop - start).days / (whole.end - whole.start).days)
+
+
+# The product, changed at random -------------------------------------------------------------------------
+
+
+def changes_of(pick: random.Random) -> list[tuple[datetime, dict[str, Any]]]:
+    """Some changes in the order of time, each at a midnight."""
+    plans = [plan_of(amount, "31.00", billed) for amount, billed in ((100, MONTH), (1200, YEAR), (300, QUARTER), (25, WEEK))]
+    found: list[tuple[datetime, dict[str, Any]]] = []
+    is_paused = False
+    for number in sorted(pick.sample(range(1, 100), 4)):
+        now = day(1) + number * DAY
+        if is_paused:
+            found.append((now, {"paused": False}))
+            is_paused = False
+            continue
+        kind = pick.choice(("plan", "plan", "anchor", "pause", "end"))
+        choice = pick.choice((None, None, AllowanceChange.KEEP, AllowanceChange.FULL))
+        if kind == "plan":
+            found.append((now, {"plan": pick.choice(plans), "allowance_change": choice}))
+        elif kind == "anchor":
+            found.append((now, {"anchor_at": now}))
+        elif kind == "pause":
+            found.append((now, {"paused": True}))
+            is_paused = True
+        else:
+            found += [(now, {"ends_at": now, "sets_end": True}), (now + DAY, {"sets_end": True})]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.check), *range(1, 12)])
+def test_a_day_that_is_charged_has_its_credits_however_the_subscription_changes(seed: int) -> None:
+    pick = random.Random(seed)
+    first, changes, end = plan_of(100, "10.00", MONTH), changes_of(pick), day(5, 10)
+    spans = []
+    for is_in_time in (True, False):
+        holder, subscription = ordered(first)
+        for now, wish in changes:
+            if is_in_time:
+                run_at(holder, subscription, now)
+            else:
+                move(holder, now)
+            amend(subscription, now, **wish)
+            if is_in_time:
+                run_at(holder, subscription, now)
+        run_at(holder, subscription, end)
+        assert run_at(holder, subscription, end).allowances == []
+        charged, granted = (days_of(subscription, kind) for kind in (Claim.Kind.RECURRING, Claim.Kind.ALLOWANCE))
+        chosen = {wish.get("allowance_change") for _, wish in changes}
+        if AllowanceChange.KEEP not in chosen:
+            assert granted == charged
+        rows = Claim.objects.filter(subscription=subscription.pk, kind=Claim.Kind.ALLOWANCE, released_at=None)
+        spans.append(
+            [(one.starts_at, one.ends_at, one.snapshot["amount"], one.snapshot["terms"]) for one in rows.order_by("starts_at")]
+        )
+        assert findings_of("credits", "ledger", "billing") == []
+    assert spans[0] == spans[1]
