@@ -336,6 +336,8 @@ def choice_errors(value: Mapping[str, Any], groups: tuple[tuple[str, ...], ...],
     begun = [group for group in groups if not value.keys().isdisjoint(group)]
     if not begun:
         return [FieldError(f"{pointer}/{groups[0][0]}", "required", f"Give {choice_text(groups)}.")]
+    if len(begun) == 1:  # most requests: no more calls than these
+        return [FieldError(f"{pointer}/{name}", "required", "This is required.") for name in begun[0] if name not in value]
     chosen = next((group for group in begun if any(name in value for name in _own(group, groups))), begun[0])
     others = [name for group in begun for name in group if name in value and name not in chosen]
     if others:

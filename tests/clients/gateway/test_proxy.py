@@ -178,10 +178,10 @@ def test_an_error_of_the_model_releases_each_hold(gateway: Gateway, new_holder: 
 # Callers who vanish ----------------------------------------------------------------------------------
 
 
-def used(gateway: Gateway, holder: str) -> dict[str, int]:
-    """The tokens on the only capture of a holder."""
+def used(gateway: Gateway, holder: str) -> dict[str, str]:
+    """The tokens that the only capture of a holder was priced by."""
     (capture,) = gateway.ledger.entries(holder, kind="capture")
-    return capture["metadata"]
+    return capture["rating"]["quantities"]
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_who_vanishes_in_the_middle_of_a_stream_pays_for_what_was_streamed(
     assert not gateway.provider.may_go_on.is_set()
     assert balance == 1000 - PROMPT_TOKENS - 3 * 5
     assert kinds == ["grant", "hold", "release", "capture"]
-    assert used(gateway, jane) == {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 5}
+    assert used(gateway, jane) == {"input": str(PROMPT_TOKENS), "output": "5"}
 
 
 @pytest.mark.slow
@@ -223,4 +223,4 @@ def test_who_vanishes_without_a_stream_pays_for_the_whole_answer(gateway: Gatewa
     balance, kinds = gateway.settled(jane)
     assert balance == 1000 - PROMPT_TOKENS - 3 * 6
     assert kinds == ["grant", "hold", "capture"]
-    assert used(gateway, jane) == {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 6}
+    assert used(gateway, jane) == {"input": str(PROMPT_TOKENS), "output": "6"}
