@@ -297,20 +297,20 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
     laws = CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS | PROVIDER_LAWS | PAYMENT_LAWS | ACTIVATION_LAWS
     for name, sql in laws.items():
-        yield name, _found(holders_time(sql, holder=HOLDER_OF_INVOICE))
-    yield "digest of a document", _broken(DOCUMENTS, "{} {}")
-    yield "digest of a transition", _broken(TRANSITIONS, "{}, transition {}")
+        yield name, _findings_of(holders_time(sql, holder=HOLDER_OF_INVOICE))
+    yield "digest of a document", _broken_links(DOCUMENTS, "{} {}")
+    yield "digest of a transition", _broken_links(TRANSITIONS, "{}, transition {}")
     yield "cursor is later than what is due", late_cursors()
     yield from origin_laws()
     yield "missing in the ledger", _missing_in_the_ledger()
     yield "unknown to billing", _unknown_to_billing()
 
 
-def _found(sql: str) -> Iterator[str]:
+def _findings_of(sql: str) -> Iterator[str]:
     yield from fetch_rows(str, sql)
 
 
-def _broken(chain: Chain, what: str) -> Iterator[str]:
+def _broken_links(chain: Chain, what: str) -> Iterator[str]:
     """Yield the links of a chain whose digest is not that of their content."""
     for row in fetch_rows(_BrokenDigest, chain.broken):
         yield f"{what.format(row.series, row.number)}: found {row.found}, expected {row.expected}"

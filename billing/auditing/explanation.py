@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import F, Q
 
 from billing.documents.invoice_locks import invoice_key
-from billing.generator.state.unbilled_usage import never_billed
+from billing.generator.state.unbilled_usage import find_unbilled_usage
 from billing.models import Activation, Claim, Cursor, Item, ItemVersion, Line, Subscription, SuspendedBilling
 from billing.models.columns import first_of
 from billing.orders import plans
@@ -61,7 +61,9 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
         "periods": _periods(subscription, as_of),
         "versions": list(versions.values(*VERSION_SHOWN, **VERSION_NAMES)),
         "newest_claims": [_claim(row, price_keys, answers) for row in claims.values(*CLAIM_SHOWN, "line_position", "snapshot")],
-        "usage_never_billed": [one.as_dict() for one in never_billed(lookback=lookback, subscription_ids=[subscription.pk])],
+        "usage_never_billed": [
+            one.as_dict() for one in find_unbilled_usage(lookback=lookback, subscription_ids=[subscription.pk])
+        ],
         "activation": Activation.objects.filter(subscription_id=subscription.pk).values(*ACTIVATION_SHOWN).first(),
         "suspended": SuspendedBilling.objects.filter(subscription_id=subscription.pk, resumed_at=None)
         .values("reason", "facts")

@@ -95,5 +95,5 @@ class TaxSummary(BillingEndpoint):
     def get(self, request: HttpRequest) -> Response:
         query = read_query(TaxSummaryQuery, request)
         rows = tax_summary(date.fromisoformat(f"{query['month']}-01"), seller=query.get("seller"))
-        shown = [responses.TaxRowSerializer.body(row) for row in rows]
-        return json_response({"month": query["month"], "rows": shown})
+        bodies = [responses.TaxRowSerializer.body(row) for row in rows]
+        return json_response({"month": query["month"], "rows": bodies})

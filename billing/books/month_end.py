@@ -74,8 +74,8 @@ USAGE: Final = """
 
 
 def _numbers(invoices: Collection[int]) -> dict[int, str]:
-    found = Invoice.objects.filter(pk__in=invoices).values_list("pk", "number")
-    return {pk: number or f"draft {pk}" for pk, number in found}
+    numbers = Invoice.objects.filter(pk__in=invoices).values_list("pk", "number")
+    return {pk: number or f"draft {pk}" for pk, number in numbers}
 
 
 PAYMENT_TIES: Final = TieSource(NAME, PAYMENTS, "billing_invoice_change", _numbers)

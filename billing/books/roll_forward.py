@@ -135,16 +135,16 @@ class Deferred:
 
 def deferred_at(at: datetime) -> list[Deferred]:
     """Return the deferred revenue at an instant, by what was recorded before it."""
-    found = sorted(costs_at(at).items())
-    return [Deferred(key.credit_type, key.currency, key.expires or "never", minor) for key, minor in found if minor]
+    costs = sorted(costs_at(at).items())
+    return [Deferred(key.credit_type, key.currency, key.expires or "never", minor) for key, minor in costs if minor]
 
 
 def _book(costs: MonthCosts) -> Book:
     sections: dict[tuple[str, str], list[CostRow]] = {}
     for row in costs.rows:
         sections.setdefault((row.key.credit_type, row.key.currency), []).append(row)
-    shown = tuple(_section(*key, rows) for key, rows in sorted(sections.items()))
-    return Book(costs.month, costs.is_closed, costs.as_of, shown)
+    parts = tuple(_section(*key, rows) for key, rows in sorted(sections.items()))
+    return Book(costs.month, costs.is_closed, costs.as_of, parts)
 
 
 def _section(credit_type: str, currency: str, rows: list[CostRow]) -> Section:

@@ -54,7 +54,7 @@ class Logo(Text):
     def read(self, value: Any) -> str:
         encoded = super().read(value)
         if encoded:
-            check_logo(decoded(encoded))
+            check_logo(decode_logo(encoded))
         return encoded
 
     def check(self, value: Any) -> str:
@@ -71,7 +71,7 @@ class Colour(Text):
         super().__init__(text, most=7, pattern="(?:#[0-9a-fA-F]{6})?", rule="# and six hexadecimal digits", **options)
 
 
-def decoded(encoded: str) -> bytes:
+def decode_logo(encoded: str) -> bytes:
     """Return the bytes of a logo. Raises: InvalidValue."""
     try:
         return base64.b64decode(encoded, validate=True)
@@ -163,7 +163,7 @@ def _svg_size(content: bytes) -> tuple[float, float]:
         raise too_large
     for each in found:
         _ensure_shape(each)
-    if _drawn(root, found) > _MAX_SHAPES:
+    if _count_shapes(root, found) > _MAX_SHAPES:
         raise too_large
     return _size_of(root)
 
@@ -186,7 +186,7 @@ def _ensure_shape(element: ET.Element) -> None:
         raise InvalidValue("forbidden-content", "The style of a logo may not load something.")
 
 
-def _drawn(root: ET.Element, found: Sequence[ET.Element]) -> int:
+def _count_shapes(root: ET.Element, found: Sequence[ET.Element]) -> int:
     """Return how many shapes an SVG draws, each as often as another one uses it. Gradients draw nothing."""
     parts = {each.attrib["id"]: each for each in found if "id" in each.attrib and each.tag not in _GRADIENTS}
     styled = _named_by_style(found)
@@ -245,7 +245,7 @@ def printed_brand(details: Mapping[str, Any]) -> dict[str, Any]:
     """
     accent = details.get("accent_color") or None
     return {
-        "logo": _printed_logo(decoded(details["logo"])) if details.get("logo") else None,
+        "logo": _printed_logo(decode_logo(details["logo"])) if details.get("logo") else None,
         "accent": accent,
         "has_readable_accent": accent is not None and contrast_with_white(accent) >= READABLE_CONTRAST,
     }
@@ -254,11 +254,11 @@ def printed_brand(details: Mapping[str, Any]) -> dict[str, Any]:
 def _printed_logo(content: bytes) -> dict[str, Any]:
     width, height = check_logo(content)
     scale = min(LOGO_MM[0] / width, LOGO_MM[1] / height)
-    svg = content.decode("utf-8-sig") if not is_png(content) else _framed(content, width, height)
+    svg = content.decode("utf-8-sig") if not is_png(content) else _frame_png(content, width, height)
     return {"svg": svg, "width": round(width * scale, 3), "height": round(height * scale, 3)}
 
 
-def _framed(png: bytes, width: float, height: float) -> str:
+def _frame_png(png: bytes, width: float, height: float) -> str:
     size = f'width="{width:.0f}" height="{height:.0f}"'
     source = base64.b64encode(png).decode()
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><image {size} href="data:image/png;base64,{source}"/></svg>'
@@ -268,7 +268,7 @@ def logo_url(details: Mapping[str, Any]) -> str:
     """Return the seller's logo for a page, as the address of a picture; empty without a logo."""
     if not details.get("logo"):
         return ""
-    kind = "png" if is_png(decoded(details["logo"])) else "svg+xml"
+    kind = "png" if is_png(decode_logo(details["logo"])) else "svg+xml"
     return f"data:image/{kind};base64,{details['logo']}"
 
 

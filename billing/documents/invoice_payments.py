@@ -83,7 +83,7 @@ def _record(request: NewPayment) -> InvoicePayment:
         purchase = Purchase.objects.filter(provider=request.provider, payment=request.payment).first()
         if purchase is not None:
             raise AlreadyExists(resource="purchase", ref=str(purchase.pk))
-        invoice_id = request.invoice or _matched(request.reference)
+        invoice_id = request.invoice or _match_invoice(request.reference)
         with advisory_lock(payment_key(invoice_id)) as lock:
             return record_under(lock, first_of(Invoice.objects.filter(pk=invoice_id), INVOICE.word, invoice_id), request)
 
@@ -163,7 +163,7 @@ def pay_rest_under(lock: Lock, invoice: Invoice, *, actor: str) -> InvoicePaymen
     return record_under(lock, invoice, request)
 
 
-def _matched(text: str) -> int:
+def _match_invoice(text: str) -> int:
     found = invoices_named_in(text)
     if len(found) != 1:
         raise PaymentNotMatched(invoices=[invoice.pk for invoice in found])

@@ -53,19 +53,19 @@ def deliver_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fal
         dry_run: count what is due, and write and send nothing.
         stop: called before each mail; True ends the run.
     """
-    found = DeliveredMails()
+    counts = DeliveredMails()
     if not dry_run:
         _note_lost()
     for mail_id in walked(Mail.objects.filter(state=State.WAITING, due_at__lte=timezone.now())):
         if stop():
             break
-        found.due += 1
+        counts.due += 1
         if dry_run:
             continue
         state = deliver(mail_id)
-        found.sent += state == State.SENT
-        found.failed += state not in (State.SENT, None)
-    return found
+        counts.sent += state == State.SENT
+        counts.failed += state not in (State.SENT, None)
+    return counts
 
 
 def deliver(mail_id: int) -> str | None:

@@ -66,15 +66,15 @@ def _hold(request: NewReminderHold) -> ReminderHold:
     if request.until is not None and request.until <= time_of(customer.holder_id).date():
         raise Invalid(pointer="/until", rule="in-the-past", detail="Give a day after today.")
     with locked_transaction(_lock_of(request.invoice, customer.ref)):
-        made = ReminderHold.objects.create(
+        hold = ReminderHold.objects.create(
             invoice_id=request.invoice,
             customer_id=customer.pk,
             until=request.until,
             reason=request.reason,
             actor=request.actor,
         )
-        made.refresh_from_db()
-    return made
+        hold.refresh_from_db()
+    return hold
 
 
 hold_reminders = UseCase(NewReminderHold, _hold)
@@ -88,8 +88,8 @@ def _release(request: NewHoldRelease) -> ReminderHold:
         HolderBusy: as of `hold_reminders`.
     """
     rows = ReminderHold.objects.select_related("customer").filter(pk=request.hold)
-    found = first_of(rows, "hold of reminders", request.hold)
-    with locked_transaction(_lock_of(found.invoice_id, found.customer.ref)):
+    hold = first_of(rows, "hold of reminders", request.hold)
+    with locked_transaction(_lock_of(hold.invoice_id, hold.customer.ref)):
         rows.filter(released_at=None).update(released_at=Now(), released_by=request.actor, release_reason=request.reason)
         return rows.get()
 

@@ -111,7 +111,7 @@ def message_of(mail: Mail) -> EmailMultiAlternatives:
     account = "\n".join(f"{label}: {text}" for label, text in rows)
     payment = [*([texts["pay_here"].format(url=pay_url)] if pay_url else []), *([account] if account else [])]
     subject = texts["subject" if reminder is None else "reminder_subject"].format(**facts)
-    shown = {
+    context = {
         "language": language.code, "subject": subject, "before": before, "after": after, "rows": rows,
         "pay_url": pay_url, "pay_text": texts["pay"],
     }  # fmt: skip
@@ -123,7 +123,7 @@ def message_of(mail: Mail) -> EmailMultiAlternatives:
         to=[mail.recipient],
         headers={"Message-ID": message_id(mail, sender), "Auto-Submitted": "auto-generated"},
     )
-    message.attach_alternative(render_to_string("billing/mail.html", shown), "text/html")
+    message.attach_alternative(render_to_string("billing/mail.html", context), "text/html")
     message.attach(printed.file_name, printed.content, "application/pdf")
     return message
 

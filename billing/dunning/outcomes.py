@@ -34,8 +34,8 @@ def _note(request: NewBounce) -> Mail:
     Raises:
         NotFound: no mail has this Message-ID.
     """
-    found = IDENTITY.fullmatch(request.message_id.strip())
-    rows = Mail.objects.filter(identity=UUID(found.group(1))) if found else Mail.objects.none()
+    match = IDENTITY.fullmatch(request.message_id.strip())
+    rows = Mail.objects.filter(identity=UUID(match.group(1))) if match else Mail.objects.none()
     with own_or_joined():
         mail = rows.select_for_update().first()
         if mail is None:

@@ -59,31 +59,31 @@ def remind_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
         dry_run: count, and write nothing.
         stop: called before each; True ends the run.
     """
-    found = Reminded()
+    counts = Reminded()
     for invoice_id in _due():
         if stop():
-            return found
-        with _counted(found, f"invoice {invoice_id}"):
-            found.reminded += dry_run or remind(invoice_id) is not None
+            return counts
+        with _counting_failures(counts, f"invoice {invoice_id}"):
+            counts.reminded += dry_run or remind(invoice_id) is not None
     for ref in _paid_up():
         if stop():
-            return found
-        with _counted(found, f"subscription {ref}"):
+            return counts
+        with _counting_failures(counts, f"subscription {ref}"):
             if not dry_run:
                 resume(ref=ref, actor=ACTOR, reason="what was overdue is paid")
-            found.resumed += 1
-    return found
+            counts.resumed += 1
+    return counts
 
 
 @contextmanager
-def _counted(found: Reminded, what: str) -> Iterator[None]:
+def _counting_failures(counts: Reminded, what: str) -> Iterator[None]:
     """Count and log a failure, and go on."""
     try:
         yield
     except Misuse:
         raise
     except (LedgerError, Error) as error:
-        found.failed += 1
+        counts.failed += 1
         log.warning("%s: %s: %s", what, type(error).__name__, error)
 
 
@@ -124,7 +124,7 @@ def _write(invoice: Invoice, step: int, refs: Sequence[str]) -> Reminder:
         text = FEE_TEXTS[language_of(customer.language).code].format(step=step, number=invoice.number)
         charge = charge_once(ref=refs[0], amount_minor=fee_minor, description=text, actor=ACTOR)
     suspends = bool(refs) and step == terms.get("suspends_at_reminder")
-    made = Reminder.objects.create(
+    reminder = Reminder.objects.create(
         invoice_id=invoice.pk,
         customer_id=invoice.customer_id,
         step=step,
@@ -141,8 +141,8 @@ def _write(invoice: Invoice, step: int, refs: Sequence[str]) -> Reminder:
     # Locks of a kind are taken in the order of their numbers.
     for ref in sorted(refs, key=lambda ref: lock_number(SUSPENSION(ref))) if suspends else ():
         suspend(ref=ref, reason=OVERDUE, facts={"invoice": invoice.number, "reminder": step})
-    made.refresh_from_db()
-    return made
+    reminder.refresh_from_db()
+    return reminder
 
 
 def _terms(seller_id: int | None) -> dict[str, Any]:
@@ -169,13 +169,13 @@ def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
     reminded: dict[int, list[date]] = {}
     for invoice_id, day in Reminder.objects.filter(invoice_id__in=left).order_by("step").values_list("invoice_id", "reminded_on"):
         reminded.setdefault(invoice_id, []).append(day)
-    found = {}
+    due = {}
     for one in invoices:
         if one.pk in left and one.due_date is not None:
             steps, done = days[one.seller_id], reminded.get(one.pk, [])
             if (step := due_step(steps, due_date=one.due_date, reminded=done, today=today_of(one))) is not None:
-                found[one.pk] = step
-    return found
+                due[one.pk] = step
+    return due
 
 
 def _due() -> Iterator[int]:

@@ -94,8 +94,8 @@ def _statement(statement: Element) -> Statement:
     return Statement(
         account=_text(statement, "Acct/Id/IBAN", "Acct/Id/Othr/Id"),
         currency=_text(statement, "Acct/Ccy"),
-        opening=None if opening is None else _signed(opening, opening),
-        closing=None if closing is None else _signed(closing, closing),
+        opening=None if opening is None else _signed_amount(opening, opening),
+        closing=None if closing is None else _signed_amount(closing, closing),
         closing_line=0 if closing is None else closing.sourceline,
         entries=tuple(entries),
     )
@@ -104,7 +104,7 @@ def _statement(statement: Element) -> Statement:
 def _entries(entry: Element) -> list[StatementEntry]:
     """Return an entry as one, or as its transactions if the bank has booked several in one sum and gives the amount of each."""
     transactions = list(_children(entry, "NtryDtls", "TxDtls"))
-    total = _signed(entry, entry)
+    total = _signed_amount(entry, entry)
     amounts = [_transaction_amount(each, entry) for each in transactions]
     if len(transactions) > 1 and None not in amounts and sum(filter(None, amounts)) == total:
         return [
@@ -182,7 +182,7 @@ def _transaction_amount(transaction: Element, entry: Element) -> Decimal | None:
     return _sign(transaction, entry) * _decimal(amount)
 
 
-def _signed(element: Element, entry: Element) -> Decimal:
+def _signed_amount(element: Element, entry: Element) -> Decimal:
     amount = next(_children(element, "Amt"), None)
     if amount is None:
         raise BankFileInvalid(f"line {element.sourceline}: there is no amount")

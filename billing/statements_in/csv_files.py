@@ -318,8 +318,8 @@ def _index(table: _Table, heading: str) -> int:
 
 
 def _cell(cells: Sequence[str], table: _Table, headings: Sequence[str]) -> str:
-    found = [cells[index] for heading in headings if (index := _index(table, _plain(heading))) < len(cells)]
-    return " ".join(" ".join(found).split())
+    texts = [cells[index] for heading in headings if (index := _index(table, _plain(heading))) < len(cells)]
+    return " ".join(" ".join(texts).split())
 
 
 def _one_amount(cell: str, line: int, profile: Profile) -> WrittenAmount:

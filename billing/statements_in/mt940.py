@@ -134,9 +134,9 @@ def _entry(entry: _Field, details: _Field | None, currency: str) -> StatementEnt
         raise BankFileInvalid(f"line {entry.line}: {entry.lines[0][:60]!r} is no entry of MT940")
     value_on = _day(parts["value"], entry.line)
     customer, supplement = parts["customer"].strip(), " ".join(entry.lines[1:]).strip()
-    structure = _structured(details) if details and details.tag == "86" else None
+    structure = _read_structured(details) if details and details.tag == "86" else None
     if structure is None:
-        text, party, end_to_end = (_joined(details) if details else ""), "", ""
+        text, party, end_to_end = (_join_details(details) if details else ""), "", ""
     else:
         text, party, end_to_end = structure
     own = [part for part in (customer, supplement) if part.upper() not in NO_REFERENCE and part not in text]
@@ -155,11 +155,11 @@ def _entry(entry: _Field, details: _Field | None, currency: str) -> StatementEnt
     )
 
 
-def _joined(details: _Field) -> str:
+def _join_details(details: _Field) -> str:
     return " ".join(" ".join(line.strip() for line in details.lines).split())
 
 
-def _structured(details: _Field) -> tuple[str, str, str] | None:
+def _read_structured(details: _Field) -> tuple[str, str, str] | None:
     """Return purpose, party and end-to-end reference of the structured forms of `:86:`; None for plain text."""
     # Lines end after 65 characters, in the middle of a word; a field goes on without a space.
     whole = "".join(line.rstrip("\r\n") for line in details.lines)

@@ -27,7 +27,7 @@ from ledger.operators.approvals import Stake, StakeRule
 COLOURS = {"left": "warning", "booked": "success", "put_aside": "info"}
 
 
-def _paid(row: BankReceipt) -> Any:
+def _link_to_paid(row: BankReceipt) -> Any:
     if row.invoice_id:
         return row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}")
     if row.payment_intent_id:
@@ -48,7 +48,7 @@ class BankReceiptAdmin(ReadOnlyAdmin):
     party_cell = Column("Payer", "party")
     account_cell = Column("Account", "account")
     reason = Column("Why it is left", "why")
-    paid = Column("Paid", _paid, lambda row: row.invoice_id or row.payment_intent_id or "")
+    paid = Column("Paid", _link_to_paid, lambda row: row.invoice_id or row.payment_intent_id or "")
     recorded = columns.instant("Recorded", "recorded_at")
     settled = columns.instant("Settled", "settled_at")
 

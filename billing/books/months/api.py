@@ -53,12 +53,12 @@ def _rows(month: str, *, section: str, figure: str, column: str) -> Rows:
     """Return the rows of a figure, or raise NotFound."""
     first = month_of(month)
     try:
-        found = None if first is None else rows_of(first, section, figure, column)
+        rows = None if first is None else rows_of(first, section, figure, column)
     except Invalid as invalid:
         raise NotFound(resource="month", ref=month) from invalid
-    if found is None:
+    if rows is None:
         raise NotFound(resource="figure", ref=f"{section}/{figure}/{column}")
-    return found
+    return rows
 
 
 class OneMonth(BillingEndpoint):
@@ -91,8 +91,8 @@ class MonthCsv(BillingEndpoint):
         problems=[NO_MONTH],
     )  # fmt: skip
     def get(self, request: HttpRequest, month: str) -> Response:
-        found = _read(month)
-        return csv_response(found.as_csv(), file_name=month_file_name(found.month, "csv"))
+        figures = _read(month)
+        return csv_response(figures.as_csv(), file_name=month_file_name(figures.month, "csv"))
 
 
 class MonthRows(BillingEndpoint):
@@ -110,13 +110,13 @@ class MonthRows(BillingEndpoint):
     def get(self, request: HttpRequest, month: str) -> Response:
         query = read_query(MonthRowsQuery, request)
         page = cursors.requested_page(request, query)
-        found = _rows(month, **query)
-        shown = page.response_body(
-            found.page(page.rows_wanted, **page.ascending()),
+        figures = _rows(month, **query)
+        body = page.response_body(
+            figures.page(page.rows_wanted, **page.ascending()),
             keyset=lambda row: row.key,
-            body=partial(responses.month_row_body, found.headings),
+            body=partial(responses.month_row_body, figures.headings),
         )
-        return json_response({"title": found.title, "total": str(found.total), **shown})
+        return json_response({"title": figures.title, "total": str(figures.total), **body})
 
 
 class MonthPdf(BillingEndpoint):
@@ -134,14 +134,14 @@ class MonthPdf(BillingEndpoint):
         problems=[NO_MONTH, DocumentTooLong(rows=3_000, limit=MAX_ROWS)],
     )  # fmt: skip
     def get(self, request: HttpRequest, month: str) -> QueuedRequest:
-        return QueuedRequest(DOCUMENTS, partial(_print, month), _sent)
+        return QueuedRequest(DOCUMENTS, partial(_print, month), _send_pdf)
 
 
 def _print(month: str) -> tuple[str, bytes]:
-    found = _read(month)
-    return month_file_name(found.month, "pdf"), month_pdf(found)
+    figures = _read(month)
+    return month_file_name(figures.month, "pdf"), month_pdf(figures)
 
 
-def _sent(made: tuple[str, bytes]) -> Response:
-    name, content = made
+def _send_pdf(file: tuple[str, bytes]) -> Response:
+    name, content = file
     return pdf_response(content, file_name=name)

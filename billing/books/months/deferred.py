@@ -65,21 +65,21 @@ def _figures(book: Book, key: str, title: str) -> list[Figure]:
     def figure(key: str, title: str, minor: Callable[[Sold], int], **more: Any) -> Figure:
         return Figure(key, title, [money(minor(each), each.currency) for each in book.sections], **more)
 
-    found = [figure(key, title, partial(_minor, key=key), definition=DEFINITIONS.get(key, ""), is_sum=key not in LINES)]
+    figures = [figure(key, title, partial(_minor, key=key), definition=DEFINITIONS.get(key, ""), is_sum=key not in LINES)]
     if any(each.late.get(key) for each in book.sections):
-        found.append(figure(f"{LATE}{key}", f"{title}, late: of closed months", lambda each: each.late.get(key, 0)))
-    return found
+        figures.append(figure(f"{LATE}{key}", f"{title}, late: of closed months", lambda each: each.late.get(key, 0)))
+    return figures
 
 
 def _by_expiry(book: Book) -> list[Figure]:
     left = [{part.expires: part.closing_minor for part in each.by_expiry} for each in book.sections]
     months = sorted({expires for of in left for expires in of}, key=lambda expires: (expires == "never", expires))
-    found = []
+    figures = []
     for expires in months:
         parts = zip(book.sections, left, strict=True)
-        found.append(Figure(expires, expires, [money(of.get(expires, 0), each.currency) for each, of in parts]))
+        figures.append(Figure(expires, expires, [money(of.get(expires, 0), each.currency) for each, of in parts]))
     whole = [money(each.closing_minor, each.currency) for each in book.sections]
-    return [*found, Figure(CLOSING, "At the end", whole, is_sum=True)]
+    return [*figures, Figure(CLOSING, "At the end", whole, is_sum=True)]
 
 
 # Rows ------------------------------------------------------------------------------------------------
@@ -119,12 +119,12 @@ def _holders(month: date, book: Book, each: Sold, expires: str) -> Rows | None:
 
 def _expiries(month: date, each: Sold, figure: str) -> Rows:
     of, at = (month_before(month), "opening_minor") if figure == OPENING else (month, "closing_minor")
-    found = [
+    cells = [
         Row((f"{part.expires}",), [Reference(part.expires, rows_link(of, EXPIRY, part.expires, _key(each)))], minor)
         for part in each.by_expiry
         if (minor := getattr(part, at))
     ]
-    return Rows(_title(TITLES[figure], each), ["Expires", each.currency], found, currency_unit(each.currency))
+    return Rows(_title(TITLES[figure], each), ["Expires", each.currency], cells, currency_unit(each.currency))
 
 
 def _days(month: date, book: Book, each: Sold, figure: str) -> Rows:
@@ -134,15 +134,15 @@ def _days(month: date, book: Book, each: Sold, figure: str) -> Rows:
     for line in lines:
         changes = changes_by_day(month, each.credit_type, each.currency, cost_lines_of(line), until=until)
         days.update({day: sign * minor for day, minor in changes.items()})
-    found = day_rows(days, partial(entries_on, credit_type=each.credit_type))
+    cells = day_rows(days, partial(entries_on, credit_type=each.credit_type))
     if figure == REVENUE and (late := -sum(each.late.get(name, 0) for name in EARNED)):
-        found.append(Row(("late",), ["late, of closed months"], late))
+        cells.append(Row(("late",), ["late, of closed months"], late))
     unit, total = currency_unit(each.currency), _minor(each, figure)
-    return Rows(_title(TITLES[figure], each), ["Day (UTC)", each.currency], found, unit, total=total)
+    return Rows(_title(TITLES[figure], each), ["Day (UTC)", each.currency], cells, unit, total=total)
 
 
 def _late(month: date, each: Sold, line: str) -> Rows:
     months = late_by_month(month, each.credit_type, each.currency, cost_lines_of(line))
-    found = day_rows(months, lambda of: Reference(f"{of:%Y-%m}", month_link(of)))
+    cells = day_rows(months, lambda of: Reference(f"{of:%Y-%m}", month_link(of)))
     title, unit = _title(f"{LINES[line]}, late: of closed months", each), currency_unit(each.currency)
-    return Rows(title, ["Month", each.currency], found, unit, total=each.late.get(line, 0), rest=ELSEWHERE)
+    return Rows(title, ["Month", each.currency], cells, unit, total=each.late.get(line, 0), rest=ELSEWHERE)

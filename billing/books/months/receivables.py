@@ -36,22 +36,22 @@ AGES: Final = {
 
 def sections(month: date) -> list[Section]:
     """Return the sections of what is unpaid; none if nothing was to be paid."""
-    found = receivables_of(month)
-    columns = [Column(currency, currency) for currency in sorted({row.currency for row in found})]
+    receivables = receivables_of(month)
+    columns = [Column(currency, currency) for currency in sorted({row.currency for row in receivables})]
     if not columns:
         return []
-    lines = [_figure(month, key, title, columns, found) for key, title in LINES.items()]
-    ages = [_figure(month, key, title, columns, found) for key, (title, *_) in AGES.items()]
-    whole = _figure(month, "closing", LINES["closing"], columns, found)
+    lines = [_figure(month, key, title, columns, receivables) for key, title in LINES.items()]
+    ages = [_figure(month, key, title, columns, receivables) for key, (title, *_) in AGES.items()]
+    whole = _figure(month, "closing", LINES["closing"], columns, receivables)
     return [
         Section(UNPAID, "Unpaid invoices", columns, lines),
         Section(AGE, "Unpaid at the end, by age", columns, [*ages, whole], first="On the last day"),
     ]
 
 
-def _figure(month: date, key: str, title: str, columns: list[Column], found: list[Receivable]) -> Figure:
+def _figure(month: date, key: str, title: str, columns: list[Column], receivables: list[Receivable]) -> Figure:
     def minor(currency: str, part: str) -> int:
-        return sum(amount_of(row, key, month) for row in found if row.currency == currency)
+        return sum(amount_of(row, key, month) for row in receivables if row.currency == currency)
 
     definition = DEFINITIONS.get(key, "")
     return money_figure(key, title, columns, minor, is_sum=key in ENDS, definition=definition)
@@ -78,12 +78,12 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     """Return the invoices of a figure, the longest due first."""
     if section not in (UNPAID, AGE) or not (figure in AGES or figure in LINES):
         return None
-    found = [(row, amount_of(row, figure, month)) for row in receivables_of(month) if row.currency == column]
-    shown = [Row((f"{row.due_date}", row.id), _cells(row, month), minor) for row, minor in found if minor]
-    if not shown:
+    amounts = [(row, amount_of(row, figure, month)) for row in receivables_of(month) if row.currency == column]
+    cells = [Row((f"{row.due_date}", row.id), _cells(row, month), minor) for row, minor in amounts if minor]
+    if not cells:
         return None
     title = AGES[figure][0] if figure in AGES else LINES[figure]
-    return Rows(f"{title}, in {column}", [*HEADINGS, column], shown, currency_unit(column))
+    return Rows(f"{title}, in {column}", [*HEADINGS, column], cells, currency_unit(column))
 
 
 def _cells(row: Receivable, month: date) -> list[object]:

@@ -37,8 +37,8 @@ EARLIER: Final = "earlier"
 
 def sections(month: date) -> list[Section]:
     """Return the sections of recurring revenue; none if no customer has ever brought any."""
-    found = customer_months(month)
-    moves = {one.currency: one for one in movements(found)}
+    customers = customer_months(month)
+    moves = {one.currency: one for one in movements(customers)}
     if not moves:
         return []
     columns = columns_of(moves, PARTS)
@@ -46,7 +46,7 @@ def sections(month: date) -> list[Section]:
     note = f"Customers by the first month at whose end they brought something; kept and now are at the end of {month:%B %Y}."
     return [
         Section(RECURRING, "Recurring revenue (MRR)", columns, _movement(columns, moves)),
-        Section(COHORTS, "Cohorts", of_cohorts, _cohorts(of_cohorts, found), note, first="First month"),
+        Section(COHORTS, "Cohorts", of_cohorts, _cohorts(of_cohorts, customers), note, first="First month"),
     ]
 
 
@@ -83,9 +83,9 @@ def _rate(key: str, title: str, columns: Sequence[Column], moves: dict[str, Move
     return Figure(key, title, amounts, DEFINITIONS[key])
 
 
-def _cohorts(columns: Sequence[Column], found: Sequence[CustomerMonth]) -> list[Figure]:
+def _cohorts(columns: Sequence[Column], customers: Sequence[CustomerMonth]) -> list[Figure]:
     by_key: dict[str, dict[str, Cohort]] = {}
-    for one in cohorts(found, shown=COHORTS_SHOWN):
+    for one in cohorts(customers, shown=COHORTS_SHOWN):
         by_key.setdefault(_cohort_key(one.first), {})[one.currency] = one
     keys = sorted(by_key, key=lambda key: (key != EARLIER, key))
     return [
@@ -123,14 +123,14 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     currency, part = split(column)
     if part not in WITH_ROWS.get(section, ()):
         return None
-    found = [(one, _value(one, section, figure, part)) for one in customer_months(month) if one.currency == currency]
-    shown = [(one, value) for one, value in found if value]
-    customers = Customer.objects.filter(pk__in=[one.customer_id for one, _ in shown])
+    all_values = [(one, _value(one, section, figure, part)) for one in customer_months(month) if one.currency == currency]
+    values = [(one, value) for one, value in all_values if value]
+    customers = Customer.objects.filter(pk__in=[one.customer_id for one, _ in values])
     names = {pk: (name, ref) for pk, name, ref in customers.values_list("pk", "name", "ref")}
     unit = currency_unit(currency)
-    if not shown:
+    if not values:
         return None
-    cells = [Row((-abs(value), one.customer_id), _cells(one, names.get(one.customer_id), unit), value) for one, value in shown]
+    cells = [Row((-abs(value), one.customer_id), _cells(one, names.get(one.customer_id), unit), value) for one, value in values]
     title = {**MOVEMENTS, "opening": "At the start", "closing": "At the end"}.get(figure, f"Cohort {figure}")
     heads, counts = dict((*COHORT_PARTS, *PARTS)), part in (CUSTOMERS, "kept")
     return Rows(

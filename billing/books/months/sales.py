@@ -24,14 +24,14 @@ DEFINITIONS: Final = {
 
 def sections(month: date) -> list[Section]:
     """Return the sections of sales and taxes; none without a document."""
-    found = sales_of(month)
-    currencies = sorted({row.currency for row in found})
+    sales = sales_of(month)
+    currencies = sorted({row.currency for row in sales})
     if not currencies:
         return []
     columns = columns_of(currencies, PARTS)
-    figures = [_sales(columns, kind, title, found) for kind, title in KINDS.items()]
-    figures.append(_sales(columns, ALL, "Sales", found))
-    figures.append(_number(columns, found))
+    figures = [_sales(columns, kind, title, sales) for kind, title in KINDS.items()]
+    figures.append(_sales(columns, ALL, "Sales", sales))
+    figures.append(_number(columns, sales))
     taxes = tax_summary(month)
     tax_columns = columns_of(currencies, TAX_PARTS)
     return [
@@ -40,9 +40,9 @@ def sections(month: date) -> list[Section]:
     ]
 
 
-def _sales(columns: list[Column], kind: str, title: str, found: list[SalesRow]) -> Figure:
+def _sales(columns: list[Column], kind: str, title: str, sales: list[SalesRow]) -> Figure:
     sums: Counter[tuple[str, str]] = Counter()
-    for row in found:
+    for row in sales:
         if kind in (ALL, row.kind):
             parts = {"net": row.base_minor, "tax": row.tax_minor, "total": row.base_minor + row.tax_minor}
             sums.update({(row.currency, part): minor for part, minor in parts.items()})
@@ -52,8 +52,8 @@ def _sales(columns: list[Column], kind: str, title: str, found: list[SalesRow]) 
     )  # fmt: skip
 
 
-def _number(columns: list[Column], found: list[SalesRow]) -> Figure:
-    numbers = {row.currency: row.documents for row in found if row.kind == "invoiced"}
+def _number(columns: list[Column], sales: list[SalesRow]) -> Figure:
+    numbers = {row.currency: row.documents for row in sales if row.kind == "invoiced"}
     return Figure(
         "invoices",
         "Number of invoices",
@@ -65,11 +65,11 @@ def _number(columns: list[Column], found: list[SalesRow]) -> Figure:
     )
 
 
-def _taxes(columns: list[Column], found: list[TaxRow]) -> list[Figure]:
-    several = len({row.seller for row in found}) > 1
+def _taxes(columns: list[Column], taxes: list[TaxRow]) -> list[Figure]:
+    several = len({row.seller for row in taxes}) > 1
     sums: Counter[tuple[str, str, str]] = Counter()
     titles: dict[str, str] = {}
-    for row in found:
+    for row in taxes:
         key = _tax_key(row)
         place = f"{row.seller}: {row.country or 'no country'}" if several else row.country or "no country"
         titles[key] = f"{place}, {f'{row.code} ' if row.code else ''}{row.rate.normalize():f} % ({row.category})"
@@ -94,16 +94,16 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
         return None
     if figure == "invoices" and section == SALES:
         return _invoices(month, currency) if part == "total" else None
-    found = [row for row in documents_of(month) if row.currency == currency]
+    documents = [row for row in documents_of(month) if row.currency == currency]
     if section == TAXES:
-        found = [row for row in found if figure in (ALL, _tax_key(row))]
+        documents = [row for row in documents if figure in (ALL, _tax_key(row))]
     else:
-        found = [row for row in found if figure in (ALL, row.kind)]
-    if not found:
+        documents = [row for row in documents if figure in (ALL, row.kind)]
+    if not documents:
         return None
     sums: dict[tuple[str, str, int], int] = {}
-    of = {(row.kind, row.document, row.id): row for row in found}
-    for row in found:
+    of = {(row.kind, row.document, row.id): row for row in documents}
+    for row in documents:
         net = row.base_minor if section == TAXES and figure != ALL else row.net_minor
         minor = {"net": net, "tax": row.tax_minor, "total": row.total_minor}[part]
         sums[row.kind, row.document, row.id] = sums.get((row.kind, row.document, row.id), 0) + minor
@@ -121,10 +121,10 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
 
 
 def _invoices(month: date, currency: str) -> Rows | None:
-    found = {row.id: row for row in documents_of(month) if row.kind == "invoiced" and row.currency == currency}
+    invoices = {row.id: row for row in documents_of(month) if row.kind == "invoiced" and row.currency == currency}
     cells = [
         Row((f"{row.day}", row.id), [row.day, document(row.document, row.id, row.number), customer(row.customer)], 1)
-        for row in found.values()
+        for row in invoices.values()
     ]
     if not cells:
         return None

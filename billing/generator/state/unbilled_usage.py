@@ -122,7 +122,7 @@ class _BilledStart(NamedTuple):
     time_zone: str
 
 
-def never_billed(
+def find_unbilled_usage(
     *, lookback: int | None, subscription_ids: Sequence[int] | None = None, recorded_since: datetime | None = None
 ) -> list[UnbilledUsage]:
     """Return the usage that no run will bill, by subscription, meter and reason.
@@ -139,7 +139,7 @@ def never_billed(
     return sorted([*found, *_too_late(late, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))
 
 
-def by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
+def sum_by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
     """Return the sums over all subscriptions, by reason and meter."""
     sums: dict[tuple[str, str], list[UnbilledUsage]] = defaultdict(list)
     for one in found:

@@ -26,7 +26,7 @@ from billing.generator.run.due import DueWalk, concerned, how_many
 from billing.generator.run.generate import check_as_of
 from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
 from billing.generator.run.workers import Work
-from billing.generator.state.unbilled_usage import by_reason, never_billed
+from billing.generator.state.unbilled_usage import find_unbilled_usage, sum_by_reason
 from billing.management.run_texts import check_text, explanation_text, run_text
 from billing.metering.usage import LONGEST_TRANSACTION
 from billing.models import Customer, Plan, Run, RunResult, Subscription
@@ -229,7 +229,7 @@ class Command(CommandWithExamples):
             # A law is one query over all documents.
             cursor.execute("SET LOCAL statement_timeout = 0")
             findings = consistency.check()
-            never = [one.as_dict() for one in never_billed(lookback=options.late_lookback)]
+            never = [one.as_dict() for one in find_unbilled_usage(lookback=options.late_lookback)]
             e_invoices = count_e_invoices(since=timezone.now().date() - E_INVOICES_OF).as_dict()
         found = {"findings": findings, "count": len(findings), "usage_never_billed": never, "e_invoices": e_invoices}
         self._show(found, form, check_text)
@@ -347,7 +347,7 @@ def _usage_never_billed(job: Work) -> dict[str, Any]:
     """
     assert job.options.run_id is not None
     before = Run.objects.filter(finished_at__isnull=False).exclude(pk=job.options.run_id).order_by("-started_at").first()
-    look = partial(never_billed, lookback=job.options.late_lookback)
+    look = partial(find_unbilled_usage, lookback=job.options.late_lookback)
     known = before.summary.get(UNSETTLED) if before is not None else None
     try:
         with transaction.atomic():
@@ -363,7 +363,7 @@ def _usage_never_billed(job: Work) -> dict[str, Any]:
         if sqlstate(error) != QUERY_CANCELED:
             raise
         return {"usage_never_billed": "unknown: the query timed out; --check looks at all usage", UNSETTLED: None}
-    shown = by_reason(one for one in found if one.subscription in here)
+    shown = sum_by_reason(one for one in found if one.subscription in here)
     return {"usage_never_billed": shown, UNSETTLED: unsettled if len(unsettled) <= MOST_UNSETTLED else None}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from billing.documents.brand import decoded, is_png
+from billing.documents.brand import decode_logo, is_png
 from billing.documents.sellers import NewSeller, current_seller, record_seller
 from billing.models import DEFAULT_SELLER
 from ledger.errors import Invalid
@@ -77,6 +77,6 @@ def _label(name: str) -> str:
 def _shown(name: str, value: Any) -> str:
     """Return the value of a member for people."""
     if name == "logo":
-        content = decoded(value)
+        content = decode_logo(value)
         return f"{'PNG' if is_png(content) else 'SVG'}, {len(content):,} bytes"
     return " · ".join(f"{code}: {text}" for code, text in value.items()) if isinstance(value, dict) else str(value)

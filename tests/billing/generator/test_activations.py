@@ -24,7 +24,7 @@ from billing.generator.options import Options, Scope
 from billing.generator.run.due import DueFilter, due_among
 from billing.generator.run.generate import generate
 from billing.generator.run.preview import next_invoices
-from billing.generator.state.unbilled_usage import never_billed
+from billing.generator.state.unbilled_usage import find_unbilled_usage
 from billing.models import (
     Activation,
     Amendment,
@@ -369,7 +369,7 @@ def test_what_was_used_before_a_start_that_never_came_is_named() -> None:
     use(subscription, "7", at(1, 5))
     cancel_order(ref=subscription.ref)
     assert use(subscription, "8", at(1, 6)).code == "not-started"
-    [one] = never_billed(lookback=None, subscription_ids=[subscription.pk])
+    [one] = find_unbilled_usage(lookback=None, subscription_ids=[subscription.pk])
     assert (one.reason, one.value) == ("not-started", 15)
 
 

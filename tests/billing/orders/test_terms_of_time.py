@@ -5,7 +5,7 @@ import pytest
 from billing import reads
 from billing.auditing import consistency
 from billing.generator.run.due import DueFilter, DueWalk
-from billing.generator.state.unbilled_usage import never_billed
+from billing.generator.state.unbilled_usage import find_unbilled_usage
 from billing.models import Amendment, Claim, Subscription
 from billing.orders import customers
 from billing.orders.subscriptions import Invalid, UnusedTime
@@ -70,7 +70,7 @@ def test_a_pause_that_charges_keeps_fees_and_drops_usage():
     assert [amount for _, _, amount, *_ in first] == [3100, 500, 3100]
     row = reads.subscription(subscription.ref).row
     assert (row.state, row.is_active) == ("paused", True)
-    [unbilled] = never_billed(lookback=None)
+    [unbilled] = find_unbilled_usage(lookback=None)
     assert (unbilled.reason, unbilled.events) == ("in-pause", 1)
     assert {one["finding"] for one in consistency.check()} <= {"usage that no run bills"}
 
