@@ -19,7 +19,7 @@ class BooksConfig(applications.LedgerApplication):
     label = "billing_books"
     verbose_name = "Books"
     needs = ("ledger", "billing")
-    calls = "billing.books.urls"
+    calls = "billing.books.api.urls"
 
     def ready(self) -> None:
         """Register the figures of a month, what a closed month must agree with, and the page that sends a journal."""

@@ -10,7 +10,7 @@ from drf_spectacular.types import OpenApiTypes
 
 from billing.api.endpoints import BOOKS, BillingEndpoint
 from billing.api.paths import MONTH_PATH
-from billing.books import examples, responses
+from billing.books.api import examples, responses
 from billing.errors import NotFound
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.endpoint import QueuedRequest

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from billing.api import paths, urls
 from billing.api.paths import PathParameter
-from billing.books import urls as book_urls
+from billing.books.api import urls as book_urls
 from ledger_project.api.documents import openapi_document
 
 DECLARED = {each.name: each for each in vars(paths).values() if isinstance(each, PathParameter)}

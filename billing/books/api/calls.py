@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from billing.api.endpoints import BOOKS, INVOICES, BillingEndpoint
 from billing.api.paths import MONTH_PATH
-from billing.books import examples, responses
+from billing.books.api import examples, responses
 from billing.books.roll_forward import book_of, deferred_at
 from billing.books.tax_summary import tax_summary
 from billing.errors import NotFound

@@ -3,14 +3,14 @@
 from django.urls import URLPattern, path
 
 from billing.api.paths import MONTH_PATH
-from billing.books import api
+from billing.books.api import calls
 from billing.books.months import api as months
 from ledger.typesetting.typeset import IS_INSTALLED
 
 urlpatterns: list[URLPattern] = [
-    path("tax-summary", api.TaxSummary.as_view()),
-    path(f"books/{MONTH_PATH}", api.OneBook.as_view()),
-    path("deferred-revenue", api.DeferredRevenue.as_view()),
+    path("tax-summary", calls.TaxSummary.as_view()),
+    path(f"books/{MONTH_PATH}", calls.OneBook.as_view()),
+    path("deferred-revenue", calls.DeferredRevenue.as_view()),
     path(f"months/{MONTH_PATH}", months.OneMonth.as_view()),
     path(f"months/{MONTH_PATH}/rows", months.MonthRows.as_view()),
     path(f"months/{MONTH_PATH}.csv", months.MonthCsv.as_view()),
