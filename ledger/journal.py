@@ -30,9 +30,9 @@ from ledger.entries.previews import AccountRef, Preview
 from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.rules import AccountState, Entry, Request
-from ledger.rules.budgets import decode_budgets
+from ledger.rules.budgets.states import decode_budgets
 from ledger.rules.claims import decode_claims
-from ledger.rules.costs import decode_costs
+from ledger.rules.costs.shares import decode_costs
 from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us

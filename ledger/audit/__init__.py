@@ -3,8 +3,3 @@
 The checks are SQL over sets of rows in the server, one slice of holders after the other, so the client's memory does not grow
 with the ledger. They share no code with the rules that made the entries, except the server's definition of the digest.
 """
-
-from ledger.audit.anchors import AnchorLine, AnchorMismatch, AnchorUnreadable, read_anchor, write_anchor
-from ledger.audit.auditing import audit
-from ledger.audit.laws import LAWS
-from ledger.audit.reports import Finding, Identity, Report

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from ledger.database.statements import Loader, instant_us, integer
 from ledger.rules import Entry
-from ledger.rules.budgets import decode_budgets, encode_budgets
+from ledger.rules.budgets.states import decode_budgets, encode_budgets
 from ledger.rules.claims import decode_claims, encode_claims
-from ledger.rules.costs import decode_changes, decode_costs, encode_costs
+from ledger.rules.costs.shares import decode_changes, decode_costs, encode_costs
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn

@@ -16,7 +16,7 @@ from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.rules import AccountState, Entry, Lot
 from ledger.rules.claims import Claims, decode_claims
-from ledger.rules.costs import LotCost, LotCosts, decode_costs
+from ledger.rules.costs.shares import LotCost, LotCosts, decode_costs
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us

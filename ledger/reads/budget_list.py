@@ -7,8 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from ledger.database.statements import instant_us, parameter
 from ledger.entries.clocks import TimedStatement
 from ledger.rules import Budget
-from ledger.rules.budgets import decode_budgets
-from ledger.rules.budgets.states import given_back
+from ledger.rules.budgets.states import decode_budgets, given_back
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us
 

@@ -17,7 +17,7 @@ from ledger.records import Nested, Record, declared_fields
 from ledger.rules.budgets.states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
 from ledger.rules.budgets.windows import MAX_HOURS, ROLLING, WINDOWS
 from ledger.rules.claims import MAX_CLAIMED_LOTS
-from ledger.rules.costs import Cost
+from ledger.rules.costs.shares import Cost
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import (
     DEFAULT_PRIORITY,

@@ -217,7 +217,8 @@ def _rows_of_a_month(month: date) -> dict[str, str]:
 
     from django.urls import reverse
 
-    from ledger.totals.figures import amounts_of, month_figures, rows_link
+    from ledger.totals.figures import amounts_of, rows_link
+    from ledger.totals.month_figures import month_figures
 
     [expiry] = [section for section in month_figures(month).sections if section.key == "credits_by_expiry"]
     largest = max(amounts_of(expiry)[:-1], key=lambda placed: placed.amount.value)

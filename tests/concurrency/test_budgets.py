@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import BudgetExceeded
 from ledger.rules import SpendRequest
 

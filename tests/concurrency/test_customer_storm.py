@@ -33,7 +33,7 @@ from billing.orders import subscriptions
 from billing.orders.customers import NewCredits
 from billing.testing import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.testing import unique
 from tests.billing.factories import amend, at, use
 from tests.concurrency.test_invoice_scale import children_of

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import InsufficientCredits
 
 NewHolder = Callable[[], str]

@@ -21,7 +21,7 @@ from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.models import Invoice, Line, Subscription
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import InsufficientCredits
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring, unique
 from tests.conftest import database_url

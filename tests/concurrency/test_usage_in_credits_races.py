@@ -18,7 +18,7 @@ from billing.models import Claim, Invoice, Subscription
 from billing.orders import plans
 from ledger import reads, services
 from ledger.api.kit import authentication
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.database.locks import lock_number
 from ledger.errors import InsufficientCredits
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ledger.entries.rows import COLUMNS
 from ledger.rules import Entry, Hold, Lot
-from ledger.rules.budgets import Budget, Counter, Share
+from ledger.rules.budgets.states import Budget, Counter, Share
 from ledger.rules.claims import Claim
-from ledger.rules.costs import CostChange, LotCost
+from ledger.rules.costs.shares import CostChange, LotCost
 from ledger.rules.entries import GENESIS
 from ledger.rules.lots import LOT_SOURCES, SINCE_ITS_GRANT, decode, encode
 from ledger.rules.overage import Overage

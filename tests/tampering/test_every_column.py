@@ -7,7 +7,7 @@ from django.db import connection, transaction
 
 from billing.auditing import consistency
 from billing.orders import plans
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from tests.tampering.changes import Change, all_changes, disable_triggers
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_node("a cluster does not run these changes, neither for a tamperer")]

@@ -20,7 +20,8 @@ from ledger.api.kit.schema import ResponseBody, operation
 from ledger.api.kit.writing.rendering import CSV, PDF, Response, csv_response, json_response, pdf_response
 from ledger.errors import DocumentTooLong, Invalid
 from ledger.months import month_of
-from ledger.totals.figures import Month, Rows, month_figures, rows_of
+from ledger.totals.figures import Month, Rows
+from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_file_name, month_pdf
 from ledger.typesetting.typeset import DOCUMENTS, MAX_ROWS
 from ledger.values import Text

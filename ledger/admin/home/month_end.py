@@ -20,20 +20,8 @@ from ledger.errors import DocumentTooLong, Invalid
 from ledger.months import BEGINNING, month_after, month_before, month_of
 from ledger.operators import staff_log
 from ledger.operators.permissions import VIEW_DAILYTOTAL
-from ledger.totals.figures import (
-    Amount,
-    Figure,
-    Link,
-    Month,
-    Quantity,
-    Reference,
-    Row,
-    Rows,
-    Section,
-    month_figures,
-    rows_link,
-    rows_of,
-)
+from ledger.totals.figures import Amount, Figure, Link, Month, Quantity, Reference, Row, Rows, Section, rows_link
+from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_file_name, month_pdf
 from ledger.typesetting.typeset import IS_INSTALLED, NOT_INSTALLED
 from ledger.units import CreditUnit

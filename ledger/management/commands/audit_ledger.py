@@ -12,8 +12,9 @@ import psycopg
 from django.core.management.base import CommandError
 from django.db import Error, connections
 
-from ledger.audit import AnchorUnreadable, Report
+from ledger.audit.anchors import AnchorUnreadable
 from ledger.audit.auditing import audit_ledger
+from ledger.audit.reports import Report
 from ledger.audit.sessions import connector
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples

@@ -8,8 +8,17 @@ from typing import Any
 
 from ledger.errors import BudgetExceeded, BudgetLimit, BudgetNotFound, Invalid
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets import Budget, Budgets, Share
-from ledger.rules.budgets.states import HARD, MAX_BUDGETS, MAX_COUNTERS, MAX_SUBJECT_CHARACTERS, SETTINGS, counted_subject
+from ledger.rules.budgets.states import (
+    HARD,
+    MAX_BUDGETS,
+    MAX_COUNTERS,
+    MAX_SUBJECT_CHARACTERS,
+    SETTINGS,
+    Budget,
+    Budgets,
+    Share,
+    counted_subject,
+)
 from ledger.rules.decisions.settlement import Entries, settle_due
 from ledger.rules.instants import to_text
 from ledger.rules.requests import BudgetRequest, EndBudgetRequest, decides

@@ -4,8 +4,7 @@ from typing import Any
 
 from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HolderFrozen, HoldLimit, Invalid, NotAHold
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets import Budgets
-from ledger.rules.budgets.states import captured, given_back
+from ledger.rules.budgets.states import Budgets, captured, given_back
 from ledger.rules.decisions import overage_rules
 from ledger.rules.decisions.budget_rules import counted
 from ledger.rules.decisions.credits import check_available

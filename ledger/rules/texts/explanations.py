@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger.errors import BudgetExceeded
 from ledger.rules.accounts import AccountState
-from ledger.rules.costs import CostChange
+from ledger.rules.costs.shares import CostChange
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text

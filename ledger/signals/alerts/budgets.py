@@ -8,8 +8,7 @@ from django.db import connection
 from ledger.database.statements import fetch_rows
 from ledger.errors import BudgetExceeded
 from ledger.rules import Entry
-from ledger.rules.budgets import Budget
-from ledger.rules.budgets.states import BY_HOLDER
+from ledger.rules.budgets.states import BY_HOLDER, Budget
 from ledger.rules.budgets.windows import HOUR_US, end_of
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS

@@ -16,7 +16,7 @@ from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from billing.request_keys import WriteResult, execute_once
 from ledger import services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.audit.chains import UNREGISTERED, registered_tables
 from tests.billing.factories import (
     CustomerFactory,

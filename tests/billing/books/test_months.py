@@ -18,7 +18,8 @@ from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from ledger.errors import Invalid
 from ledger.rules.texts.credit_units import plain_unit
-from ledger.totals.figures import LATE, Column, Figure, Month, Row, Rows, Section, amounts_of, money, month_figures, rows_of
+from ledger.totals.figures import LATE, Column, Figure, Month, Row, Rows, Section, amounts_of, money
+from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_pdf
 from tests.billing.books.history import BEFORE, LAST, NOW, noon, sell, settle, write_late_entries, write_months, write_more
 from tests.billing.documents.issued import add_seller

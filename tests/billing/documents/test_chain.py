@@ -34,7 +34,8 @@ from billing.models import (
     Transition,
 )
 from billing.orders import subscriptions
-from ledger.audit import AnchorLine, audit, read_anchor
+from ledger.audit.anchors import AnchorLine, read_anchor
+from ledger.audit.auditing import audit
 from tests.billing.auditing.test_tampering import as_owner, history, register_again
 from tests.billing.factories import transition
 

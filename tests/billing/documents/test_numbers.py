@@ -11,7 +11,7 @@ from billing.documents.printing.printed import invoice_source
 from billing.documents.sellers import current_seller, record_seller
 from billing.models import Customer, Invoice, NumberSeries, Seller
 from billing.orders.customers import change_customer
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import Invalid
 from tests.billing.auditing.test_tampering import as_owner
 from tests.billing.documents.issued import SELLER, add_seller, invoice_up_to, subscribed

@@ -16,7 +16,7 @@ from billing.models import CouponUse, CreditNote, Customer, Invoice, InvoiceTax,
 from billing.orders import coupons
 from billing.orders.customers import NewCredits
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill

@@ -14,7 +14,7 @@ from billing.models import Claim, Invoice, Subscription
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.orders.suspension import suspend
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import HolderBusy, InsufficientCredits
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring, transition, unique
 from tests.billing.findings import findings_of

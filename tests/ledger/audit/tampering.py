@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from psycopg import Connection
 
 from ledger import rules
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.rules import Entry
 from ledger.rules.entries import GENESIS
 from tests.ledger.random_histories import RulesLedger

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ledger.audit import AnchorLine, AnchorMismatch, AnchorUnreadable, audit, read_anchor, write_anchor
-from ledger.audit.anchors import Seal, check_seal
+from ledger.audit.anchors import AnchorLine, AnchorMismatch, AnchorUnreadable, Seal, check_seal, read_anchor, write_anchor
+from ledger.audit.auditing import audit
 from tests.benchmarks.histories import store
 
 AS_OF = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -6,9 +6,9 @@ from datetime import datetime
 import pytest
 
 from ledger import rules
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.rules import Entry
-from ledger.rules.budgets import Budget, Counter
+from ledger.rules.budgets.states import Budget, Counter
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import HOUR_US, RulesLedger

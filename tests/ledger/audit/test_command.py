@@ -9,7 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from ledger import services
-from ledger.audit import Finding, Report, audit
+from ledger.audit.auditing import audit
+from ledger.audit.reports import Finding, Report
 from ledger.audit.sessions import connector, one_snapshot
 from ledger.errors import InsufficientCredits
 from ledger.management.commands import audit_ledger

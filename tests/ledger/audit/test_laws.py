@@ -14,7 +14,8 @@ import pytest
 from psycopg import Connection
 
 from ledger import rules
-from ledger.audit import LAWS, audit
+from ledger.audit.auditing import audit
+from ledger.audit.laws import LAWS
 from ledger.errors import InsufficientCredits
 from ledger.rules import AccountState, Entry, Hold, Lot
 from ledger.rules.entries import GENESIS

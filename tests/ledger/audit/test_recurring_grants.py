@@ -3,7 +3,7 @@
 import pytest
 
 from ledger import services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from ledger import services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.audit.chains import registered_tables
 from ledger.models import CreditType
 from ledger.operators import staff_log

@@ -8,7 +8,8 @@ import pytest
 from psycopg import Connection
 
 from ledger import rules
-from ledger.audit import audit, auditing
+from ledger.audit import auditing
+from ledger.audit.auditing import audit
 from ledger.rules import Entry
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken

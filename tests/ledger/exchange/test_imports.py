@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from ledger import reads, services
 from ledger.admin.holders.reads import pace
 from ledger.admin.home.reads import lately
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import OutcomeUnknown
 from ledger.exchange import imports
 from ledger.exchange.files import read_lines

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from ledger import journal, reads, rules, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import IdempotencyKeyReused, Refused
 from ledger.rules import AccountState, Entry
 from tests.ledger.random_histories import FREE, NEW_LOT_DAYS, START_US, RandomHistory

@@ -7,7 +7,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from ledger import reads, rules, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.database.locks import sqlstate
 from ledger.entries.rows import COLUMNS
 from ledger.errors import InsufficientCredits

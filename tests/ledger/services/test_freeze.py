@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import HolderFrozen
 from ledger.rules import Entry, FreezeRequest, GrantRequest, SpendRequest
 

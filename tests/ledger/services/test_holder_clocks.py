@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.database.statements import fetch_value
 from ledger.errors import BudgetExceeded, ClocksDiffer, ClocksOff, HoldClosed, InsufficientCredits, Invalid
 from ledger.portal.usage import usage_by_day

@@ -4,7 +4,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads, rules, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import InsufficientCredits, TransfersRefused
 from ledger.rules import GrantRequest, IncomingTransfersRequest, TransferRequest
 

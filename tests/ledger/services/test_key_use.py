@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
 from ledger import services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.models import ApiKey
 from ledger.services.api_keys import last_use
 from ledger.testing import unique

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads, rules, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import BalanceLimit, LotLimit
 from ledger.rules import MAX_AMOUNT, MAX_OPEN_LOTS, TransferRequest
 from ledger.rules.lots import MAX_RECEIVED_LOTS

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger import reads, rules, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import IdempotencyKeyReused, Invalid, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.models import Entry
 from ledger.rules import AccountState
 from ledger.rules.instants import to_us
-from ledger.rules.recurring import RecurringGrant
-from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS
+from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS, RecurringGrant
 from ledger.services import recurring_grants
 from ledger.testing.clocks import FixedClock
 

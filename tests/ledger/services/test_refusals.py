@@ -9,7 +9,7 @@ from django.db import connection
 from django.utils import timezone
 
 from ledger import reads, rules, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.database.statements import fetch_value
 from ledger.errors import AccountMovedOn, EntryNotFound, InsufficientCredits
 from ledger.rules import AccountState, Entry, GrantRequest, SpendRequest

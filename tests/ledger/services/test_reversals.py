@@ -7,7 +7,7 @@ from django.db import connection
 from django.utils import timezone
 
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import EntryNotFound, Invalid, NotReversible, ReversalExceedsTransfer
 from ledger.rules import Entry
 

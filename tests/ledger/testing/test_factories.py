@@ -6,7 +6,7 @@ from django.test import TestCase
 
 from ledger import reads, services
 from ledger.api.kit.authentication import forget_keys
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import InsufficientCredits
 from ledger.models import ApiKey, Entry
 from ledger.testing import GrantFactory, HoldFactory, SpendFactory, api_key, holder_with_credits

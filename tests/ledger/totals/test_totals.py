@@ -23,7 +23,7 @@ from ledger.months import month_after, starts
 from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree, close_months
 from ledger.totals.counting import ADD, COLUMNS, _add_kinds, count_entries, counted_until
 from ledger.totals.expiring import expired_credits
-from ledger.totals.figures import month_figures
+from ledger.totals.month_figures import month_figures
 from ledger.totals.report import month_report
 from tests.ledger.admin.admin_site import operator
 

@@ -15,7 +15,7 @@ from billing.generator.run.generate import generate_in
 from billing.models import CreditNote, Invoice, Subscription
 from billing.orders.subscriptions import Wish, amend_subscription
 from ledger import reads, services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique, use
 from tests.billing.findings import findings_of

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 
 from ledger import services
 from ledger.api.kit import authentication
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.models import ApiKey, KeyRequest, StaffEvent
 from tests.ledger.api.conftest import TIME, ApiClient, problem_of_refusal
 

@@ -10,7 +10,7 @@ import pytest
 
 from ledger import rules
 from ledger.errors import BudgetExceeded, BudgetLimit, BudgetNotFound, Invalid
-from ledger.rules.budgets import Budget, decode_budgets, encode_budgets
+from ledger.rules.budgets.states import Budget, decode_budgets, encode_budgets
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.texts.explanations import explain
 from tests.ledger.random_histories import HOUR_US, RulesLedger

@@ -41,7 +41,7 @@ from billing.models import (
 )
 from billing.orders import coupons, customers, suspension
 from ledger import services
-from ledger.audit import audit
+from ledger.audit.auditing import audit
 from ledger.services import preview
 from tests.billing.documents.issued import SELLER
 from tests.billing.documents.test_chain import invoice_form
