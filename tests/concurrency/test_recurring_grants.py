@@ -70,7 +70,37 @@ def test_other_terms_that_meet_a_worker_begin_with_the_next_period(
     schema, holder = make_race_schema(None), new_holder()
     recur(holder, "set", starts_at=timezone.now() - timedelta(hours=1))
     work = partial(services.grant_due_period, holder_id=holder)
-    change = partial(recur, holder, "change", amount=7)
+    change = partial(recur, holder, "change", amount=7, change="keep")
     schema.race(*((work, change) if comes_first == "the worker" else (change, work)))
     assert amounts(schema, holder) == [100]
     assert recurring_grants.grant_due_period(holder_id=holder) == []
+
+
+def granted_today(holder: str) -> None:
+    """100 credits for this day, of which all go back if other terms begin now."""
+    recur(holder, "set", starts_at=timezone.now().replace(hour=0, minute=0, second=0, microsecond=0))
+    services.grant_due_period(holder_id=holder)
+
+
+@pytest.mark.parametrize("broken", [None, NO_LOCK], ids=["with the lock", "without the lock, by the keys of the table"])
+def test_other_terms_take_back_what_a_spend_beside_them_leaves(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str], broken: str | None
+) -> None:
+    schema, holder = make_race_schema(broken), new_holder()
+    granted_today(holder)
+    spend = partial(services.spend, holder_id=holder, amount=60, idempotency_key="s")
+    spent, changed = schema.race(spend, partial(recur, holder, "change", amount=7))
+    assert (spent.amount, changed.kind) == (-60, "adjust")
+    moved = [amount for _, kind, amount, _ in schema.entries(holder) if kind != "adjust"]
+    assert (moved, schema.is_sound(holder)) == ([100, -60, -40, 7], True)
+
+
+def test_control_without_lock_and_keys_other_terms_take_back_what_is_spent(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str]
+) -> None:
+    schema, holder = make_race_schema(NO_LOCK, constrained=False), new_holder()
+    granted_today(holder)
+    spend = partial(services.spend, holder_id=holder, amount=60, idempotency_key="s")
+    schema.race(spend, partial(recur, holder, "change", amount=7))
+    moved = [amount for _, kind, amount, _ in schema.entries(holder) if kind in ("spend", "revoke")]
+    assert (sorted(moved), schema.is_sound(holder)) == ([-100, -60], False)
