@@ -16,16 +16,15 @@ from tests.mutation.mutants import (
     CHANGES,
     LIST,
     ROOT,
-    SCHEMAS,
     Mutant,
     choose,
+    homes,
     is_open,
     locate,
     read_changes,
     read_list,
     read_reasons,
     results_of,
-    sources,
     write_changes,
     write_list,
 )
@@ -92,7 +91,7 @@ def _open(options: argparse.Namespace) -> list[Mutant]:
 
 def _locate(options: argparse.Namespace) -> None:
     """Find the mutants in the source, unless an earlier run found them in the same source."""
-    read = [options.list, *(ROOT / path for path in [*sources(ROOT), *SCHEMAS]), *LIST.parent.glob("*changes.py")]
+    read = [options.list, *(ROOT / path for path in homes(ROOT)), *LIST.parent.glob("*changes.py")]
     found = options.folder / CHANGES
     if not found.exists() or found.stat().st_mtime < max(path.stat().st_mtime for path in read):
         write_changes(options.folder, locate(ROOT, read_list(options.list)))

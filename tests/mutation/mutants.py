@@ -17,7 +17,10 @@ CHANGES: Final = "changes.jsonl"
 REASONS: Final = FOLDER / "equivalent.toml"
 """Why mutants change nothing that anybody can see, by number."""
 SEED: Final = 36
-SCHEMAS: Final = ("ledger/migrations/schema.sql", "ledger/signals/migrations/schema.sql", "billing/migrations/schema.sql")
+APPS: Final = ("ledger", "billing")
+SCHEMAS: Final = tuple(
+    sorted(str(path.relative_to(ROOT)) for app in APPS for path in (ROOT / app).rglob("migrations/schema.sql"))
+)
 PACKAGES: Final = (
     "ledger/rules",
     "ledger/services",
@@ -106,6 +109,13 @@ def sources(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in found if path.exists())
 
 
+def homes(root: Path) -> list[str]:
+    """Return the files in which a mutant may be found again: all of the product, because packages move too."""
+    return sorted(
+        str(path.relative_to(root)) for app in APPS for end in ("*.py", "schema.sql") for path in (root / app).rglob(end)
+    )
+
+
 def choose(root: Path, *, count: int, in_schemas: int, seed: int = SEED) -> list[Mutant]:
     """Choose mutants by a seed, `in_schemas` of them in the schemas, each file with a share by its size.
 
@@ -145,7 +155,7 @@ def locate(root: Path, mutants: Iterable[Mutant]) -> dict[int, Change]:
         return changes[path]
 
     found: dict[int, Change] = {}
-    texts = {path: (root / path).read_text(encoding="utf-8") for path in [*sources(root), *SCHEMAS] if (root / path).exists()}
+    texts = {path: (root / path).read_text(encoding="utf-8") for path in homes(root)}
     for mutant in mutants:
         place = mutant.place
         others = [path for path, text in texts.items() if path != place.path and place.line in text]

@@ -165,6 +165,11 @@ def test_a_mutant_is_found_again_in_changed_code_and_in_another_file_but_not_whe
     assert mutants.locate(tmp_path, [mutant])[1].lineno == 18
     path.rename(path.with_name("parts.py"))
     assert mutants.locate(tmp_path, [mutant])[1].place.path == "ledger/rules/parts.py"
+    # Packages move too.
+    (tmp_path / "billing/parts").mkdir(parents=True)
+    (tmp_path / "ledger/rules/parts.py").rename(tmp_path / "billing/parts/rules.py")
+    assert mutants.locate(tmp_path, [mutant])[1].place.path == "billing/parts/rules.py"
+    (tmp_path / "billing/parts/rules.py").rename(tmp_path / "ledger/rules/parts.py")
     path.with_name("parts.py").write_text(SOURCE.replace("amount + 1", "amount + 3"))
     assert mutants.locate(tmp_path, [mutant]) == {}
 
