@@ -4,18 +4,28 @@ Source: ISO 20022, Bank-to-Customer Cash Management. The names of elements are t
 level down (`Sts/Cd`, `Dbtr/Pty/Nm`).
 """
 
+import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from billing.statements_in.statements import MAX_BYTES, BankFileInvalid, EntryState, Statement, StatementEntry
+from billing.statements_in.statements import (
+    BankFileInvalid,
+    EntryState,
+    Statement,
+    StatementEntry,
+    ensure_not_too_large,
+    ensure_not_too_many,
+)
 
 STATEMENTS: Final = ("Stmt", "Rpt", "Ntfctn")
 OPENING: Final = ("OPBD", "PRCD")
 CLOSING: Final = ("CLBD",)
 NO_REFERENCE: Final = frozenset({"", "NOTPROVIDED", "NONREF"})
 MAX_DIGITS: Final = 18
+ENTRIES: Final = re.compile(rb"<(?:[\w.-]+:)?Ntry[\s>]")
+"""Entries are counted before the tree is made, which takes ten times the memory of the file."""
 
 Element = Any
 """An element of lxml, which has no types."""
@@ -38,8 +48,8 @@ def _parse(content: bytes) -> Element:
     """Return the root, by a parser that loads nothing, expands no entities and refuses a document with a DTD."""
     from lxml import etree  # optional: the extra `payments`
 
-    if len(content) > MAX_BYTES:
-        raise BankFileInvalid(f"the file has more than {MAX_BYTES // 1024 // 1024} MiB: divide it by days")
+    ensure_not_too_large(content)
+    ensure_not_too_many(len(ENTRIES.findall(content)))
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,

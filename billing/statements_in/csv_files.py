@@ -7,7 +7,7 @@ headings find the line where the table begins, so what banks write before it doe
 import csv
 import io
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from billing.statements_in.amounts import WrittenAmount, find_decimal_sign, read_amount, read_written
-from billing.statements_in.statements import MAX_ENTRIES, BankFileInvalid, EntryState, Statement, StatementEntry, decode
+from billing.statements_in.statements import (
+    BankFileInvalid,
+    EntryState,
+    Statement,
+    StatementEntry,
+    decode,
+    ensure_not_too_large,
+    ensure_not_too_many,
+)
 
 PROFILES: Final = Path(__file__).parent / "profiles"
 COLUMNS: Final = (
@@ -26,6 +34,8 @@ COLUMNS: Final = (
 SEVERAL: Final = frozenset({"text", "payer"})
 """What may be written over several columns."""
 MAX_LINES_BEFORE: Final = 60
+MAX_LINE: Final = 100_000
+"""The most characters of a line."""
 """Where the headings are looked for."""
 CAME_IN: Final = frozenset(
     {"bij", "credit", "cr", "c", "cb", "crdt", "h", "haben", "in", "+", "avere", "gutschrift"}
@@ -165,6 +175,7 @@ def find_profile(content: bytes) -> Profile:
     Raises:
         BankFileInvalid: none or several fit.
     """
+    ensure_not_too_large(content)
     fitting: list[Profile] = []
     for profile in shipped_profiles():
         if not profile.has_headings:
@@ -236,7 +247,7 @@ def _table(text: str, profile: Profile) -> _Table | None:
     wanted = {_plain(heading) for headings in profile.columns.values() for heading in headings}
     for number, line in enumerate(text.splitlines()[:MAX_LINES_BEFORE]):
         delimiter = profile.delimiter or _likely_delimiter([line])
-        headings = [_plain(cell) for cell in next(csv.reader([line], delimiter=delimiter), [])]
+        headings = [_plain(cell) for _, cells in _read_lines([line], number, delimiter) for cell in cells]
         if wanted <= set(headings):
             if repeated := sorted(heading for heading in wanted if headings.count(heading) > 1):
                 raise BankFileInvalid(f"line {number + 1}: the heading {repeated[0]!r} stands twice: name columns by number")
@@ -257,15 +268,27 @@ def _rows(text: str, lines_before: int, delimiter: str) -> Iterator[tuple[int, l
     stream = io.StringIO(text, newline="")
     for _ in range(lines_before):
         stream.readline()
-    reader = csv.reader(stream, delimiter=delimiter)
+    filled = (each for each in _read_lines(stream, lines_before, delimiter) if any(cell.strip() for cell in each[1]))
+    for count, (number, cells) in enumerate(filled, 1):
+        ensure_not_too_many(count)
+        yield number, [cell.strip() for cell in cells]
+
+
+def _read_lines(lines: Iterable[str], lines_before: int, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row with its line, or raise `BankFileInvalid` with the line."""
+    reader = csv.reader(_bounded(lines, lines_before), delimiter=delimiter)
     try:
-        for count, cells in enumerate(reader):
-            if count > MAX_ENTRIES:
-                raise BankFileInvalid(f"the file has more than {MAX_ENTRIES:,} entries: divide it by days")
-            if any(cell.strip() for cell in cells):
-                yield lines_before + reader.line_num, [cell.strip() for cell in cells]
+        for cells in reader:
+            yield lines_before + reader.line_num, cells
     except csv.Error as error:
         raise BankFileInvalid(f"line {lines_before + reader.line_num}: {error}") from error
+
+
+def _bounded(lines: Iterable[str], lines_before: int) -> Iterator[str]:
+    for number, line in enumerate(lines, lines_before + 1):
+        if len(line) > MAX_LINE:
+            raise BankFileInvalid(f"line {number} has more than {MAX_LINE:,} characters: this is no table of a bank")
+        yield line
 
 
 def _refuse_unread_direction(table: _Table, profile: Profile) -> None:
@@ -287,7 +310,8 @@ def _row(line: int, cells: Sequence[str], table: _Table, profile: Profile) -> _R
     # Empty cells at the end may be left out, but none that is read.
     is_short = any(_index(table, _plain(heading)) >= len(cells) for headings in profile.columns.values() for heading in headings)
     if is_short or any(cells[len(table.headings) :]):
-        raise BankFileInvalid(f"line {line}: {len(cells)} cells where the headings have {len(table.headings)}")
+        widths = f"{len(cells)} cells where the headings have {len(table.headings)}"
+        raise BankFileInvalid(f"line {line}: {widths}: the file was cut or edited; download it again")
     values = {meaning: _cell(cells, table, headings) for meaning, headings in profile.columns.items()}
     if profile.skip and {values.get("state", ""), values.get("text", "")} & set(profile.skip):
         return None
@@ -366,7 +390,8 @@ def _direction(row: _Row, profile: Profile) -> Decimal:
     if word in profile.direction.no:
         return Decimal(1 if row.credit.is_negative else -1)
     raise BankFileInvalid(
-        f"line {row.line}: the direction {word!r} is none of {', '.join(profile.direction.yes + profile.direction.no)}"
+        f"line {row.line}: the direction {word!r} is none of {', '.join(profile.direction.yes + profile.direction.no)}:"
+        " add it to [direction] of a profile of your own"
     )
 
 
@@ -378,7 +403,10 @@ def _state(row: _Row, profile: Profile) -> EntryState:
         return EntryState.BOOKED
     if word in profile.state.no:
         return EntryState.PENDING
-    raise BankFileInvalid(f"line {row.line}: the state {word!r} is none of {', '.join(profile.state.yes + profile.state.no)}")
+    raise BankFileInvalid(
+        f"line {row.line}: the state {word!r} is none of {', '.join(profile.state.yes + profile.state.no)}:"
+        " add it to [state] of a profile of your own"
+    )
 
 
 def _day(cell: str, line: int, profile: Profile) -> date:

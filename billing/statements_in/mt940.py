@@ -10,7 +10,14 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 
-from billing.statements_in.statements import BankFileInvalid, EntryState, Statement, StatementEntry, decode
+from billing.statements_in.statements import (
+    BankFileInvalid,
+    EntryState,
+    Statement,
+    StatementEntry,
+    decode,
+    ensure_not_too_many,
+)
 
 ENCODINGS: Final = ("utf-8-sig", "cp1252")
 TAG: Final = re.compile(r"^:(\d\d[A-Z]?|NS):(.*)$")
@@ -42,6 +49,7 @@ def read(content: bytes) -> list[Statement]:
         BankFileInvalid: it is not one, or an entry, amount or day of it is wrong, with its line.
     """
     text = decode(content, ENCODINGS)
+    ensure_not_too_many(text.count("\n:61:"))
     fields = list(_fields(text))
     if not any(each.tag in {"61", "60F", "60M", "62F", "62M"} for each in fields):
         raise BankFileInvalid("the file is not MT940: it has no balance and no entry")
@@ -85,7 +93,7 @@ def _statement(message: Sequence[_Field]) -> Statement:
     entries = []
     for index, each in enumerate(message):
         if each.tag == "61":
-            details = _details(message[index + 1 :])
+            details = _details(message, index + 1)
             entries.append(_entry(each, details, currency))
     return Statement(
         account=account,
@@ -118,9 +126,10 @@ def _amount(written: str, line: int) -> Decimal:
     return Decimal(f"{whole}.{decimals or 0}")
 
 
-def _details(following: Sequence[_Field]) -> _Field | None:
-    """Return the field that describes the entry before it."""
-    for each in following:
+def _details(message: Sequence[_Field], start: int) -> _Field | None:
+    """Return the field that describes the entry before `start`."""
+    for index in range(start, len(message)):
+        each = message[index]
         if each.tag in {"86", "NS"}:
             return each
         if each.tag != "65":
@@ -131,7 +140,9 @@ def _details(following: Sequence[_Field]) -> _Field | None:
 def _entry(entry: _Field, details: _Field | None, currency: str) -> StatementEntry:
     parts = ENTRY.match(entry.lines[0].strip())
     if not parts:
-        raise BankFileInvalid(f"line {entry.line}: {entry.lines[0][:60]!r} is no entry of MT940")
+        raise BankFileInvalid(
+            f"line {entry.line}: {entry.lines[0][:60]!r} is no entry of MT940: download the file again, or in another form"
+        )
     value_on = _day(parts["value"], entry.line)
     customer, supplement = parts["customer"].strip(), " ".join(entry.lines[1:]).strip()
     structure = _read_structured(details) if details and details.tag == "86" else None

@@ -93,14 +93,25 @@ def check_statements(statements: Sequence[Statement]) -> None:
     Raises:
         BankFileInvalid: an amount is not one of its currency, or a sum or balance differs, and where.
     """
-    if sum(len(statement.entries) for statement in statements) > MAX_ENTRIES:
-        raise BankFileInvalid(f"the file has more than {MAX_ENTRIES:,} entries: divide it by days")
+    ensure_not_too_many(sum(len(statement.entries) for statement in statements))
     for statement in statements:
         for entry in statement.entries:
             _check_day(entry)
             _check_amount(entry)
         _check_closing(statement)
         _check_running_balance(statement)
+
+
+def ensure_not_too_large(content: bytes) -> None:
+    """Return if a file is not too large to be read. Raises: BankFileInvalid."""
+    if len(content) > MAX_BYTES:
+        raise BankFileInvalid(f"the file has more than {MAX_BYTES // 1024 // 1024} MiB: divide it by days")
+
+
+def ensure_not_too_many(entries: int) -> None:
+    """Return if a file may have that number of entries. A reader says it before it makes them. Raises: BankFileInvalid."""
+    if entries > MAX_ENTRIES:
+        raise BankFileInvalid(f"the file has more than {MAX_ENTRIES:,} entries: divide it by days")
 
 
 def _check_day(entry: StatementEntry) -> None:
@@ -164,8 +175,7 @@ def decode(content: bytes, encodings: Sequence[str]) -> str:
     Raises:
         BankFileInvalid: it is too large, or no text.
     """
-    if len(content) > MAX_BYTES:
-        raise BankFileInvalid(f"the file has more than {MAX_BYTES // 1024 // 1024} MiB: divide it by days")
+    ensure_not_too_large(content)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings = ("utf-16",)
     for encoding in encodings:

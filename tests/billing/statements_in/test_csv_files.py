@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from billing.statements_in import csv_files
+from billing.statements_in import csv_files, statements
 from billing.statements_in.csv_files import Profile, find_profile, make_profile, read, shipped_profiles
 from billing.statements_in.statements import BankFileInvalid, EntryState, StatementEntry, check_statements
 
@@ -115,7 +115,7 @@ def test_columns_of_a_file_without_headings_have_numbers() -> None:
         ("Tag;Betrag;Zweck\n2026-11-20;1,00;x;y\n", "line 2: 4 cells where the headings have 3"),
         ("Tag;Betrag;Zweck\n20.11.2026;1,00;x\n", "line 2: '20.11.2026' is no day of the form %Y-%m-%d"),
         ("Tag;Betrag;Zweck;Tag\n2026-11-20;1,00;x;\n", "line 1: the heading 'tag' stands twice"),
-        ('Tag;Betrag;Zweck\n2026-11-20;1,00;"x\n' + "y" * 140_000, "field larger than field limit"),
+        ('Tag;Betrag;Zweck\n2026-11-20;1,00;"x\n' + "y" * 140_000, "line 3 has more than 100,000 characters"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(text: str, message: str) -> None:
@@ -124,7 +124,7 @@ def test_a_wrong_file_is_refused_with_its_line(text: str, message: str) -> None:
 
 
 def test_a_file_with_too_many_entries_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_files, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(statements, "MAX_ENTRIES", 2)
     with pytest.raises(BankFileInvalid, match="more than 2 entries"):
         entries("Tag;Betrag;Zweck\n" + "2026-11-20;1,00;x\n" * 4)
 

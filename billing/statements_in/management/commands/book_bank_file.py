@@ -70,7 +70,7 @@ class Command(CommandWithExamples):
                 self.stdout.write(_first_lines(statements))
             outcome = book(statements, content, actor=options["actor"], dry_run=dry_run)
         except (OSError, BankFileInvalid) as error:
-            raise CommandError(f"{file}: {error}") from error
+            raise CommandError(f"{file}: {error}. Nothing was booked.") from error
         self.stdout.write(_text(outcome, dry_run) if is_text else _json(outcome, dry_run))
         if outcome.left:
             sys.exit(SOME_LEFT)
