@@ -1,6 +1,6 @@
 """The parts that other applications add to the ledger's pages for operators: sections of a holder's page, alerts, search results.
 
-The ledger does not know billing. An application registers functions in its `AppConfig.ready`; the pages call them when they are
+The ledger knows no application. Each registers functions in its `AppConfig.ready`; the pages call them when they are
 shown, so nothing of another application's pages is loaded before.
 """
 
@@ -182,7 +182,7 @@ def register_guesses(given: Search) -> None:
 
 
 def register_money(given: Money) -> None:
-    """Write amounts of money in this form: only billing knows the decimals of currencies."""
+    """Write amounts of money in this form: the ledger does not know the decimals of currencies."""
     global _money
     _money = given
 

@@ -1,6 +1,6 @@
 """The staff log: operators' actions and all attempts to log in, in one append-only table. docs/adr/0040.
 
-The ledger and billing record entries, rates and transitions of documents with their actor; for these the log only names the form.
+Entries, rates and transitions of documents are recorded elsewhere with their actor; for these the log only names the form.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """What another application adds to the page: who the customer is, further lists, documents, and what the customer can do there.
 
-The ledger does not know billing. An application registers a function in its `AppConfig.ready`.
+The ledger knows no application. Each registers a function in its `AppConfig.ready`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

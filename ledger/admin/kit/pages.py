@@ -2,7 +2,7 @@
 
 Invariant: a page needs the same number of queries, and reads a bounded number of rows, however long the history is. So no list
     counts its table, sorts without an index or uses OFFSET: a page begins behind the last row shown.
-The billing app builds its pages from these too.
+Other applications build their pages from these too.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""What is under way for an account that has too few credits: an installed application knows it, such as billing its top-ups.
+"""What is under way for an account that has too few credits: an installed application knows it, such as its top-ups.
 
-The ledger does not know billing. An application registers a function in its `AppConfig.ready`.
+The ledger knows no application. Each registers a function in its `AppConfig.ready`.
 
 Note [Refused in two steps]
     A refusal is recorded with its facts, and each retry gets these. So what is under way has to be known before the refusal is

@@ -1,4 +1,4 @@
-"""`manage.py export_ledger`: rows of the ledger and of billing as a file."""
+"""`manage.py export_ledger`: rows of the ledger, and of what is installed beside it, as a file."""
 
 import sys
 from pathlib import Path
