@@ -142,17 +142,28 @@ def test_the_license_file_and_the_metadata_name_the_mit_licence() -> None:
 CIRCLES = """
 import graphlib, grimp, sys
 graph = grimp.build_graph("ledger", "billing", "ledger_project", cache_dir=None)
-try:
-    graphlib.TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
-except graphlib.CycleError as error:
-    print(*error.args[1])
+modules = {one: graph.find_modules_directly_imported_by(one) for one in graph.modules}
+folders = {}
+for one, targets in modules.items():
+    for other in targets:
+        # The folders in which the two are, as far as they are beside each other.
+        here, there = (path.split(".")[:-1] for path in (one, other))
+        shared = next((place for place, (a, b) in enumerate(zip(here, there)) if a != b), None)
+        if shared is not None:
+            folders.setdefault(".".join(here[: shared + 1]), set()).add(".".join(there[: shared + 1]))
+for arrows in (modules, folders):
+    try:
+        graphlib.TopologicalSorter(arrows).prepare()
+    except graphlib.CycleError as error:
+        print(*error.args[1])
 """
 
 
 @pytest.mark.slow
 @pytest.mark.check
 def test_no_modules_import_each_other_not_even_for_types(tmp_path: Path) -> None:
-    """The control: an import for types alone, from `ledger/errors.py` to a module that imports it, is found."""
+    """Nor do folders that stand beside each other. The control: imports for types alone are found, one of a module that imports
+    this one, and one of a folder that imports this folder."""
     find_circle = [sys.executable, "-c", CIRCLES]
 
     def circle(root: Path) -> str:
@@ -163,4 +174,8 @@ def test_no_modules_import_each_other_not_even_for_types(tmp_path: Path) -> None
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     errors = tmp_path / "ledger" / "errors.py"
     errors.write_text(f"{errors.read_text()}\nif TYPE_CHECKING:\n    from ledger import journal\n")
-    assert {"ledger.errors", "ledger.journal"} <= set(circle(tmp_path).split())
+    with (tmp_path / "billing" / "rating" / "names.py").open("a") as names:
+        names.write("\nif TYPE_CHECKING:\n    from billing.metering import filters\n")
+    found = set(circle(tmp_path).split())
+    assert {"ledger.errors", "ledger.journal"} <= found
+    assert {"billing.rating", "billing.metering"} <= found

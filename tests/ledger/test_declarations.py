@@ -20,7 +20,7 @@ from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import plan_moves as plan_move_schemas
 from billing.api.schemas import request_schemas as billing_schemas
 from billing.books.api import calls as book_api
-from billing.books.months import api as month_api
+from billing.books.api import months as month_api
 from billing.documents import credit_notes, invoices, one_off_invoices, sellers
 from billing.documents.brand import Logo
 from billing.documents.customer_credit import refunds

@@ -3,8 +3,7 @@
 from django.urls import URLPattern, path
 
 from billing.api.paths import MONTH_PATH
-from billing.books.api import calls
-from billing.books.months import api as months
+from billing.books.api import calls, months
 from ledger.typesetting.typeset import IS_INSTALLED
 
 urlpatterns: list[URLPattern] = [
