@@ -104,6 +104,7 @@ def test_the_page_is_served_with_the_accept_header_of_prometheus_and_under_any_h
 
 
 @pytest.mark.slow
+@pytest.mark.check
 def test_operations_are_counted_by_outcome_and_refusals_by_code(client: ApiClient) -> None:
     client.post("/v1/holders/ada/grants", {"amount": 10})
     before = scrape()

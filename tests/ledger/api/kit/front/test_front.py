@@ -620,3 +620,11 @@ def test_whoever_waits_for_news_is_told_that_the_client_has_hung_up() -> None:
 
     asyncio.run(wait())
     assert told == ["gone"]
+
+
+def test_a_path_is_resolved_once_for_all_holders() -> None:
+    front._resolved_whole.cache_clear()
+    for holder in ("ada", "ben"):
+        _, taken, route = front._resolved(f"/v1/holders/{holder}/balance")
+        assert (taken, route) == ({"holder": holder}, "/v1/holders/{holder}/balance")
+    assert front._resolved_whole.cache_info().misses == 1
