@@ -222,17 +222,6 @@ def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime 
     return min(instants, default=None)
 
 
-def allowances_from(spans: Iterable[AllowanceSpan], as_of: datetime, count: int) -> list[Allowance]:
-    """Return the next allowances that begin after `as_of`, at most `count`."""
-    found: list[Allowance] = []
-    for one in _parts(spans, as_of):
-        if one.part.start > as_of:
-            found.append(Allowance(one, TimeSpan(one.part.start, one.part.end), one.until(one.part.end)))
-            if len(found) == count:
-                break
-    return found
-
-
 def _parts(spans: Iterable[AllowanceSpan], since: datetime | None) -> Iterator[AllowancePart]:
     """Yield the parts that end after `since`, each in whole, in order of time; of an open span there is no last one."""
     resolved = _resolved(spans)
