@@ -11,7 +11,7 @@ from ledger.applications import LedgerApplication
 from ledger_project.settings import BASE_DIR, INSTALLED_APPS
 from tests.settings import CITUS
 
-QUICK: Final = ("tests/left_out/rest.py", "tests/ledger/services/test_credits.py", "tests/ledger/services/test_holds.py")
+QUICK: Final = ("tests/left_out/rest.py", "tests/ledger/services/test_credits.py")
 """What runs without each application: what `rest.py` has, and quick tests of the core."""
 BILLED: Final = ("tests/billing/documents/test_transitions.py", "tests/billing/documents/test_numbers.py")
 """What runs too without an application of billing."""
