@@ -246,7 +246,7 @@ class BudgetExceeded(Refused):
 
 
 class BudgetLimit(Refused):
-    """The account would have too many budgets, or they would count too many subjects at the same time. Not recorded."""
+    """The account would have too many budgets, or they would nest too deep. Not recorded."""
 
     code = "budget-limit"
     title = "The account has too many budgets"
@@ -254,7 +254,7 @@ class BudgetLimit(Refused):
     text = "an account can have at most {limit} {what}."
     passes = True
 
-    what: Annotated[str, Choice(("budgets", "subjects of budgets"), "What there would be too many of.")]
+    what: Annotated[str, Choice(("budgets", "levels of budgets"), "What there would be too many of.")]
     limit: Annotated[int, Count("How many it may have.")]
 
 

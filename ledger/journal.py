@@ -6,7 +6,7 @@ locks and then reads, and an INSERT.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final, NamedTuple
 
@@ -24,13 +24,13 @@ from ledger.database.locks import (
     waiting_for,
     waiting_for_many,
 )
-from ledger.database.statements import Statement, array, boolean, instant_us, integer
+from ledger.database.statements import Statement, array, boolean, instant_us, integer, parameter
 from ledger.entries import previews
 from ledger.entries.previews import AccountRef, Preview
 from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.rules import AccountState, Entry, Request
-from ledger.rules.budgets.states import decode_budgets
+from ledger.rules.budgets.states import NO_STEPS, Budget, CounterKey, Counts, counting, decode_budgets, decode_counts
 from ledger.rules.claims import decode_claims
 from ledger.rules.costs.shares import decode_costs
 from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
@@ -63,6 +63,15 @@ OPEN = Statement(
         instant_us,
         boolean,
     ],
+)
+
+COUNTERS = Statement(
+    "budget_counters", "SELECT * FROM ledger_budget_counters(%s, %s, %s, %s, %s, %s, %s)", [integer, integer, integer]
+)
+COUNTS_OF_HOLDS = Statement(
+    "counts_of_holds",
+    "SELECT sequence, counts FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)",
+    [integer, bytes.decode],
 )
 
 _PLACES = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
@@ -109,6 +118,10 @@ SELECT sequence, COALESCE(effective_at, recorded_at)
 FROM ledger_entry
 WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 """
+
+
+WantedCounter = tuple[AccountState, Budget, str, int]
+"""An account, one of its budgets, a subject, and when its window is."""
 
 
 class Result(NamedTuple):
@@ -165,6 +178,8 @@ class LockedAccounts:
         self._recurring: list[Entry] = []
         """The collected entries that set or end recurring grants."""
         self._effective_us: dict[tuple[AccountRef, int], int] = {}
+        self._counted: set[tuple[AccountRef, CounterKey, range]] = set()
+        """The counters that were read, each with the window that was."""
         self.accepts_transfers: dict[AccountRef, bool] = {}
         """Whether each account accepts transfers from others, for the accounts that were looked up."""
 
@@ -185,7 +200,78 @@ class LockedAccounts:
         account_ref = (holder_id, credit_type)
         if account_ref in self._last:
             self._states[account_ref] = self._states[account_ref].after(self._last.pop(account_ref))
+        state = self._states[account_ref]
+        if state.budgets and state.holds:
+            self._read_expired(state)
         return LockedAccount(self._states[account_ref], self)
+
+    def count_for(self, account_ref: AccountRef, asking: Request | Entry) -> AccountState:
+        """Return the account with the counters that a request needs, or what is done with the hold of an entry."""
+        state = self._states[account_ref]
+        now_us = state.now_us
+        wanted = [(state, budget, subject, now_us) for budget, subject in counting(state.budgets, asking)]
+        if isinstance(asking, Entry) and asking.counts:
+            wanted += self._count_holds(state, {asking.sequence: (asking.counts, now_us)})
+        self._read_counters(wanted)
+        return self._states[account_ref]
+
+    def count_for_all(self, requests: Iterable[Request]) -> None:
+        """Read the counters that the requests of a group need, for all of them at once."""
+        wanted: list[WantedCounter] = []
+        for request in requests:
+            state = self._states.get((request.holder_id, request.credit_type))
+            if state is not None and state.budgets:
+                wanted += [(state, budget, subject, state.now_us) for budget, subject in counting(state.budgets, request)]
+        self._read_counters(wanted)
+
+    def _read_expired(self, state: AccountState) -> None:
+        """Read what the budgets counted of holds that have expired: they are released before anything else."""
+        expired = {hold.sequence: hold.expires_us for hold in state.holds if hold.is_expired(state.now_us)}
+        unknown = [sequence for sequence in expired if sequence not in state.held_counts]
+        counts = {sequence: state.held_counts.get(sequence, ()) for sequence in expired}
+        if unknown:
+            numbers = array([str(each) for each in unknown])
+            for sequence, text in COUNTS_OF_HOLDS.rows([parameter(state.holder_id), parameter(state.credit_type), numbers]):
+                counts[sequence] = () if text is None else decode_counts(text)
+        self._read_counters(self._count_holds(state, {each: (held, expired[each]) for each, held in counts.items()}))
+
+    def _count_holds(self, state: AccountState, held: Mapping[int, tuple[Counts, int]]) -> list[WantedCounter]:
+        """Have the account know what its budgets counted of holds; return the counters to which they give back, and when."""
+        known = {budget.setting: budget for budget in state.budgets}
+        held_counts = {**state.held_counts, **{sequence: counts for sequence, (counts, _) in held.items()}}
+        self._states[state.holder_id, state.credit_type] = state._replace(held_counts=held_counts)
+        return [
+            (state, known[each.setting], each.subject, at_us)
+            for counts, at_us in held.values()
+            for each in counts
+            if each.setting in known
+        ]
+
+    def _read_counters(self, wanted: Iterable[WantedCounter]) -> None:
+        """Read the steps that count then. What collected entries have changed since stays as it is."""
+        windows = dict.fromkeys(
+            ((state.holder_id, state.credit_type), (budget.setting, subject), budget.window_at(at_us))
+            for state, budget, subject, at_us in wanted
+        )
+        missing = [each for each in windows if each not in self._counted]
+        if not missing:
+            return
+        rows = [
+            (*account_ref, str(setting), subject, str(window[0]), str(window[-1]), str(window.step))
+            for account_ref, (setting, subject), window in missing
+        ]
+        found: dict[AccountRef, dict[CounterKey, dict[int, int]]] = {}
+        for account_ref, key, _ in missing:
+            found.setdefault(account_ref, {})[key] = {}
+        for place, start_us, used in COUNTERS.rows([array(column) for column in zip(*rows, strict=True)]):
+            account_ref, key, _ = missing[place - 1]
+            found[account_ref][key][start_us] = used
+        for account_ref, counters in found.items():
+            state = self._states[account_ref]
+            known = state.counters
+            merged = {key: {**steps, **known.get(key, NO_STEPS)} for key, steps in counters.items()}
+            self._states[account_ref] = state._replace(counters={**known, **merged})
+        self._counted.update(missing)
 
     def decide_at(self, account_ref: AccountRef, now_us: int, *, server_us: int = 0) -> None:
         """Have the account's next requests decided as of a time, until the next call.
@@ -349,9 +435,9 @@ def open(  # noqa: A001 - what it is
     preview = previews.current()
     if preview is not None:
         with nullcontext(held) if held is not None else holding(*all_names) as lock:
-            yield _opened(lock, lookups, OPEN.rows(_parameters(None, lookups)), preview)
+            yield _opened(lock, lookups, OPEN.rows(_parameters(None, lookups)), requests, preview)
     elif held is not None:
-        yield _opened(held, lookups, OPEN.rows(_parameters(None, lookups)))
+        yield _opened(held, lookups, OPEN.rows(_parameters(None, lookups)), requests)
     elif wait:
         rows: list[Any] = []
         for piece in in_pieces(lookups, LOOKUPS_AT_ONCE):
@@ -359,12 +445,12 @@ def open(  # noqa: A001 - what it is
                 rows += OPEN.rows(_parameters(b"t", piece))
         keep_to_deadline()
         with holding(*all_names) as lock:
-            yield _opened(lock, lookups, rows)
+            yield _opened(lock, lookups, rows, requests)
     else:
         rows = OPEN.rows(_parameters(b"f", lookups))
         got = [lookup.name for lookup, (is_locked, *_) in zip(lookups, rows, strict=True) if is_locked]
         with holding(*got) as lock:
-            yield _opened(lock, lookups, rows)
+            yield _opened(lock, lookups, rows, requests)
 
 
 def read(lock: Lock, holder_id: str, credit_type: str) -> LockedAccount:
@@ -421,18 +507,28 @@ def _parameters(wait: bytes | None, lookups: Sequence[Lookup]) -> list[bytes | N
 
 
 def _opened(
-    lock: Lock, lookups: Sequence[Lookup], rows: Sequence[Sequence[Any]], preview: Preview | None = None
+    lock: Lock,
+    lookups: Sequence[Lookup],
+    rows: Sequence[Sequence[Any]],
+    requests: Sequence[Request],
+    preview: Preview | None = None,
 ) -> LockedAccounts:
     states: dict[AccountRef, AccountState] = {}
     used_keys: set[tuple[str, bytes]] = set()
+    has_budgets = False
     for lookup, (is_locked, *state, is_used) in zip(lookups, rows, strict=True):
         if not is_locked or lookup.holder_id is None:
             continue
         if lookup.credit_type is not None:
-            states[lookup.holder_id, lookup.credit_type] = _account(lookup.holder_id, lookup.credit_type, state)
+            states[lookup.holder_id, lookup.credit_type] = account = _account(lookup.holder_id, lookup.credit_type, state)
+            if account.budgets:
+                has_budgets = True
         if is_used and lookup.key is not None:
             used_keys.add((lookup.holder_id, key_hash(lookup.key)))
-    return LockedAccounts(lock, states, used_keys) if preview is None else PreviewedAccounts(lock, states, used_keys, preview)
+    accounts = LockedAccounts(lock, states, used_keys) if preview is None else PreviewedAccounts(lock, states, used_keys, preview)
+    if has_budgets:
+        accounts.count_for_all(requests)
+    return accounts
 
 
 def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountState:

@@ -96,6 +96,7 @@ class EntryColumns(AppendOnly):
     overage = ExactJSON(null=True)
     postpaid = models.BigIntegerField(null=True)
     claims = ExactJSON(null=True)
+    counts = ExactJSON(null=True)
     digest = models.BinaryField()
 
     class Meta:

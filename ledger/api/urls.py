@@ -7,6 +7,7 @@ from ledger.api import paths  # noqa: F401 - registers the converters
 from ledger.api.calls import batches, entries, holders, holds, keys, rates
 from ledger.api.calls.credits import (
     Budgets,
+    BudgetUsage,
     Freeze,
     Grants,
     HolderClock,
@@ -42,6 +43,7 @@ urlpatterns: list[URLPattern] = [
     path("holders/<holder:holder>/overdraft", Overdraft.as_view()),
     path("holders/<holder:holder>/budgets", Budgets.as_view()),
     path("holders/<holder:holder>/budgets/<budget:budget>", OneBudget.as_view()),
+    path("holders/<holder:holder>/budgets/<budget:budget>/usage", BudgetUsage.as_view()),
     path("holders/<holder:holder>/recurring-grants", RecurringGrants.as_view()),
     path("holders/<holder:holder>/recurring-grants/<budget:recurring_grant>", OneRecurringGrant.as_view()),
     path("holders/<holder:holder>/balance", holders.HolderBalance.as_view()),

@@ -24,7 +24,6 @@ from ledger.errors import (
     AmountLimit,
     BalanceLimit,
     BudgetExceeded,
-    BudgetLimit,
     EntryNotFound,
     HolderFrozen,
     InsufficientCredits,
@@ -76,7 +75,6 @@ BUDGET_PROBLEMS = (
     BudgetExceeded(
         budget="daily", subject="ann", requested=30, resets_at="2026-02-01T00:00:00.000000Z", limit=100, used=80, remaining=20
     ),
-    BudgetLimit(what="subjects of budgets", limit=200),
 )
 
 SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall", "overage", "top_up", "retry_after_seconds")

@@ -44,8 +44,9 @@ LAWS: dict[str, str] = {
     "rates": "An amount that a rate gave is the sum of quantity × price / per over the components of the version that the entry "
     "names, rounded up once to whole credits.",
     "requested": "A partial spend took what it asked for, or less if that left nothing to spend, or nothing of a hard budget.",
-    "budgets": "What is used of a budget is what its entries used in the window, less what holds released; what a hard budget "
-    "counts stays within its limit. Settings change only by an adjustment that a request asked for.",
+    "budgets": "Each budget counts what the entry uses, for the subject that it names, and what a release gives back; what a "
+    "hard budget counts stays within its limit. Settings change only by an adjustment that a request asked for.",
+    "counters": "What a subject has used of a budget is what the entries counted, less what holds released.",
     "overage": "What is used of an overage is what its entries granted in the period, less what came back; a grant on it is what "
     "the next entry lacks, within the limit. No open lot is postpaid. Only an adjustment that a request asked for changes terms.",
     "claims": "What is claimed is what requests claimed, less what was taken back of credits that came back. The next entries "
@@ -69,5 +70,7 @@ def sql(name: str) -> str:
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
 BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets", "costs", "overage", "claims")}
-BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring")}
+BY_HOLDER = {
+    name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring", "counters")
+}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

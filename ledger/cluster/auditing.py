@@ -69,7 +69,7 @@ def audit_shards(
             for shard, lend in shards_of(session, connect):
                 with one_snapshot(lend, count) as sessions:
                     for each in sessions:
-                        reading(each, shard.table, shard.recurring_grants)
+                        reading(each, shard.table, shard.beside)
                     if anchor_to_check:
                         check_anchored_accounts(sessions[0], report, anchor_to_check, on_shard=shard.number)
                     slices = plan(sessions[0], report, writer, slice_entries)

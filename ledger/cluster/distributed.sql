@@ -381,10 +381,7 @@ BEGIN
                     AND recorded_at <= n.recorded_at
                     AND (held = n.held OR n.kind IN ('hold', 'capture', 'release'))
                     AND (overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
-                    AND (
-                        n.kind IN ('spend', 'hold', 'capture', 'release', 'transfer_out', 'adjust')
-                        OR budgets IS NOT DISTINCT FROM n.budgets::text
-                    ),
+                    AND (n.kind = 'adjust' OR budgets IS NOT DISTINCT FROM n.budgets::text),
                     false
                 )
             )
@@ -408,6 +405,62 @@ BEGIN
             END
         THEN
             RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', n.sequence, n.holder_id, n.credit_type
+                USING ERRCODE = 'LG002', TABLE = 'ledger_entry';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- As in schema.sql, but on a shard: the counters of its holders are on the same node, in a shard whose name is known only when the trigger
+-- fires.
+CREATE OR REPLACE FUNCTION ledger_count_entry() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+SET citus.enable_manual_changes_to_shards = on
+AS $$
+DECLARE
+    counters text := format('ledger_budget_counter_%s', get_shard_id_for_distribution_column('ledger_budget_counter', NEW.holder_id));
+    counted  json;
+    budget   json;
+    counter  bigint;
+    total    numeric;
+BEGIN
+    FOR counted IN SELECT json_array_elements(NEW.counts) LOOP
+        EXECUTE format(
+            CASE WHEN NEW.amount < 0 THEN
+                'INSERT INTO %I AS known (holder_id, credit_type, setting, subject, start_us, used, sequence)
+                VALUES ($1, $2, $3, $4, $5, $6, $7)
+                ON CONFLICT (holder_id, credit_type, setting, start_us, subject) DO UPDATE SET used = known.used + $6, sequence = $7
+                RETURNING known.used'
+            ELSE
+                'UPDATE %I SET used = used + $6, sequence = $7
+                WHERE holder_id = $1 AND credit_type = $2 AND setting = $3 AND subject = $4 AND start_us = $5
+                RETURNING used'
+            END,
+            counters
+        )
+        INTO counter
+        USING NEW.holder_id, NEW.credit_type, (counted ->> 0)::bigint, counted ->> 1, (counted ->> 2)::bigint, -NEW.amount, NEW.sequence;
+        SELECT b INTO budget FROM json_array_elements(NEW.budgets) AS b WHERE b ->> 9 = counted ->> 0;
+        total := counter;
+        IF budget ->> 3 IS NOT NULL AND NEW.amount < 0 THEN
+            EXECUTE format(
+                'SELECT sum(c.used) FROM %I c
+                WHERE c.holder_id = $1 AND c.credit_type = $2 AND c.setting = $3 AND c.subject = $4
+                    AND c.start_us = ANY (ARRAY(SELECT generate_series($5, $6, $7)))',
+                counters
+            )
+            INTO total
+            USING NEW.holder_id, NEW.credit_type, (counted ->> 0)::bigint, counted ->> 1,
+                (counted ->> 2)::bigint - (budget ->> 3)::bigint * 3600000000, (counted ->> 2)::bigint,
+                (budget ->> 3)::bigint * 150000000;
+        END IF;
+        IF budget IS NULL
+            OR (counted ->> 3)::bigint <> -NEW.amount
+            OR (counted ->> 4)::bigint IS DISTINCT FROM counter
+            OR (NEW.amount < 0 AND COALESCE(counted ->> 5, counted ->> 4)::bigint <> total)
+            OR (NEW.amount < 0 AND budget ->> 8 = '1' AND total > (budget ->> 1)::bigint)
+        THEN
+            RAISE EXCEPTION 'entry % of %/% does not count what its budgets do', NEW.sequence, NEW.holder_id, NEW.credit_type
                 USING ERRCODE = 'LG002', TABLE = 'ledger_entry';
         END IF;
     END LOOP;

@@ -16,7 +16,8 @@ from ledger.database.cluster import NoCluster
 
 FUNCTIONS_FILE: Final = Path(__file__).with_name("distributed.sql")
 ENTRIES: Final = "ledger_entry"
-RECURRING_GRANTS: Final = "ledger_recurring_grant"
+BESIDE_ENTRIES: Final = ("ledger_recurring_grant", "ledger_budget_counter")
+"""The tables whose rows are on the node of the entries of their holders."""
 BY: Final = "holder_id"
 ON_ALL_NODES: Final = (
     "ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "ledger_total_state", "django_migrations",
@@ -55,8 +56,10 @@ NOT_DELEGATED = """
 # Existing entries are copied before the shards have what the trigger needs; the trigger checked them at their insertion.
 DISTRIBUTE_ENTRIES: Final = (
     f"ALTER TABLE {ENTRIES} DISABLE TRIGGER follows",
+    f"ALTER TABLE {ENTRIES} DISABLE TRIGGER counted",
     f"SELECT create_distributed_table('{ENTRIES}', '{BY}')",
     f"ALTER TABLE {ENTRIES} ENABLE ALWAYS TRIGGER follows",
+    f"ALTER TABLE {ENTRIES} ENABLE TRIGGER counted",
 )
 HAS_SHARDS: Final = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)"
 
@@ -114,9 +117,10 @@ def _distributed(cursor: Any) -> Iterator[str]:
             for statement in DISTRIBUTE_ENTRIES:
                 cursor.execute(statement)
         yield f"{ENTRIES}: distributed by {BY} in {conf.SHARDS.value} shards"
-    if not _is_distributed(cursor, RECURRING_GRANTS):
-        cursor.execute(f"SELECT create_distributed_table('{RECURRING_GRANTS}', '{BY}', colocate_with => '{ENTRIES}')")
-        yield f"{RECURRING_GRANTS}: distributed by {BY} beside the entries"
+    for table in BESIDE_ENTRIES:
+        if not _is_distributed(cursor, table):
+            cursor.execute(f"SELECT create_distributed_table('{table}', '{BY}', colocate_with => '{ENTRIES}')")
+            yield f"{table}: distributed by {BY} beside the entries"
     cursor.execute(FUNCTIONS)
     for (function,) in cursor.fetchall():
         cursor.execute("SELECT create_distributed_function(%s::regprocedure)", [function])

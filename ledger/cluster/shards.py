@@ -7,7 +7,7 @@ instant before which every transaction has ended at the time of the comparison.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from itertools import groupby
@@ -18,19 +18,20 @@ from psycopg import sql
 
 from ledger.audit.reports import Finding
 from ledger.audit.sessions import Session
+from ledger.cluster.distribution import BESIDE_ENTRIES
 from ledger.cluster.nodes import SHARDS
 
 PATIENCE_SECONDS: Final = 60.0
 LOOK_EVERY_SECONDS: Final = 0.1
 GATHERED: Final = "audited_entry"
-RECURRING_GRANTS: Final = "ledger_recurring_grant"
+NO_TABLES: Final[Mapping[str, str]] = {}
 
-# Each shard of the entries with that of the recurring grants of the same holders.
-BESIDE: Final = f"""
-SELECT e.shardid, r.shardid
+# Each shard of the entries with a shard of another table that has rows of the same holders.
+BESIDE: Final = """
+SELECT e.shardid, beside.logicalrelid::text, beside.shardid
 FROM pg_dist_shard e
-JOIN pg_dist_shard r USING (shardminvalue)
-WHERE e.logicalrelid = 'ledger_entry'::regclass AND r.logicalrelid = '{RECURRING_GRANTS}'::regclass
+JOIN pg_dist_shard beside USING (shardminvalue)
+WHERE e.logicalrelid = 'ledger_entry'::regclass AND beside.logicalrelid = ANY (%s::regclass[])
 """
 
 LAST_ENTRIES: Final = """(
@@ -110,13 +111,8 @@ class Shard(NamedTuple):
     number: int
     host: str
     port: int
-    beside: int
-    """The number of the shard with the recurring grants of its holders."""
-
-    @property
-    def recurring_grants(self) -> str:
-        """The name of that shard's table on its node."""
-        return f"{RECURRING_GRANTS}_{self.beside}"
+    beside: Mapping[str, str]
+    """The other tables with rows of its holders, each with the name that it has on the node."""
 
     @property
     def table(self) -> str:
@@ -134,7 +130,9 @@ def shards_of(session: Session, connect: Callable[..., Callable[[], Session]]) -
     A new session has no plans, and planning and connecting take most of the time of a small shard. So the sessions of a node
     serve all its shards.
     """
-    beside = dict(session.execute(BESIDE).fetchall())
+    beside: dict[int, dict[str, str]] = {}
+    for number, table, shard in session.execute(BESIDE, [list(BESIDE_ENTRIES)]).fetchall():
+        beside.setdefault(number, {})[table] = f"{table}_{shard}"
     shards = [Shard(number, host, port, beside[number]) for number, host, port, _ in session.execute(SHARDS).fetchall()]
     shards.sort(key=lambda shard: (shard.host, shard.port))
     for (host, port), of_node in groupby(shards, key=lambda shard: (shard.host, shard.port)):
@@ -159,30 +157,31 @@ def _kept(connect: Callable[[], Session]) -> Iterator[Lend]:
         yield lend
 
 
-def reading(session: Session, table: str, recurring_grants: str = RECURRING_GRANTS) -> Session:
+def reading(session: Session, table: str, beside: Mapping[str, str] = NO_TABLES) -> Session:
     """Let the session read that table, a shard or a copy, wherever the audit's SQL names ledger_entry or ledger_account.
 
     Args:
-        recurring_grants: the table to read where it names that of the recurring grants.
+        beside: the tables to read where it names others, by their names there.
     """
 
     class Cursor(psycopg.Cursor[Any]):
         def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            return super().execute(on_table(query, table, recurring_grants), params, **options)
+            return super().execute(on_table(query, table, beside), params, **options)
 
     class ServerCursor(psycopg.ServerCursor[Any]):
         def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            return super().execute(on_table(query, table, recurring_grants), params, **options)
+            return super().execute(on_table(query, table, beside), params, **options)
 
     session.cursor_factory, session.server_cursor_factory = Cursor, ServerCursor
     return session
 
 
-def on_table(query: str, table: str, recurring_grants: str = RECURRING_GRANTS) -> str:
+def on_table(query: str, table: str, beside: Mapping[str, str] = NO_TABLES) -> str:
     """Return the query for these tables. Its rows are cast to the ledger's, which the digest function takes."""
     query = query.replace("FROM ledger_account", f"FROM {LAST_ENTRIES}")
     query = re.sub(r"(ledger_entry_digest\(COALESCE\(.*?'hex'\)\)), e\)", r"\1, ROW(e.*)::ledger_entry)", query)
-    query = query.replace(f"FROM {RECURRING_GRANTS}", f"FROM {recurring_grants}")
+    for name, there in beside.items():
+        query = query.replace(f"FROM {name}", f"FROM {there}")
     return re.sub(r"\b(FROM|JOIN) ledger_entry\b", rf"\1 {table}", query)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ledger.database.statements import Loader, instant_us, integer
 from ledger.rules import Entry
-from ledger.rules.budgets.states import decode_budgets, encode_budgets
+from ledger.rules.budgets.states import decode_budgets, decode_counts, encode_budgets, encode_counts
 from ledger.rules.claims import decode_claims, encode_claims
 from ledger.rules.costs.shares import decode_changes, decode_costs, encode_costs
 from ledger.rules.holds import decode_holds, encode_holds
@@ -18,7 +18,7 @@ from ledger.values import encode_json
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "refusal, requested, budgets, sale, costs, cost_changes, overage, postpaid, claims, digest"
+    "refusal, requested, budgets, sale, costs, cost_changes, overage, postpaid, claims, counts, digest"
 )
 """In the order of `Entry`'s fields."""
 
@@ -28,9 +28,9 @@ READ_COLUMNS = (
     .replace("metadata", "COALESCE(metadata::text, '{}')")
     .replace("counterpart, rating, refusal", "counterpart::text, rating::text, refusal::text")
     .replace(
-        "budgets, sale, costs, cost_changes, overage, postpaid, claims",
+        "budgets, sale, costs, cost_changes, overage, postpaid, claims, counts",
         "COALESCE(budgets::text, '[]'), sale::text, COALESCE(costs::text, '[]'), COALESCE(cost_changes::text, '[]'), "
-        "overage::text, postpaid, COALESCE(claims::text, '[]')",
+        "overage::text, postpaid, COALESCE(claims::text, '[]'), COALESCE(counts::text, '[]')",
     )
 )
 
@@ -38,7 +38,7 @@ LOADERS: tuple[Loader, ...] = (
     bytes.decode, bytes.decode, integer, bytes.decode, integer, integer, integer, decode, decode_drawn, decode_holds, integer,
     integer, integer, bytes.decode, bytes, instant_us, instant_us, bytes.decode, bytes.decode, bytes.decode,
     json.loads, json.loads, json.loads, json.loads, integer, decode_budgets, json.loads,
-    decode_costs, decode_changes, decode_overage, integer, decode_claims, bytes,
+    decode_costs, decode_changes, decode_overage, integer, decode_claims, decode_counts, bytes,
 )  # fmt: skip
 """For READ_COLUMNS of a prepared statement; its row is made by `entry_of`."""
 
@@ -48,7 +48,7 @@ TYPES = {
         ("sequence", "amount", "balance", "held", "overdraft", "refers_to", "refunded_total", "requested", "postpaid"), "bigint"
     ),
     **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating", "refusal"), "json"),
-    **dict.fromkeys(("budgets", "sale", "costs", "cost_changes", "overage", "claims"), "json"),
+    **dict.fromkeys(("budgets", "sale", "costs", "cost_changes", "overage", "claims", "counts"), "json"),
     **dict.fromkeys(("request_digest", "digest"), "bytea"),
     **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
 }
@@ -95,6 +95,7 @@ def texts(entry: Entry) -> list[str | None]:
         None if entry.overage is None else encode_overage(entry.overage),
         None if entry.postpaid is None else str(entry.postpaid),
         encode_claims(entry.claims) if entry.claims else None,
+        encode_counts(entry.counts) if entry.counts else None,
         rf"\x{entry.digest.hex()}",
     ]
 
@@ -133,6 +134,7 @@ CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
     "cost_changes": decode_changes,
     "overage": decode_overage,
     "claims": decode_claims,
+    "counts": decode_counts,
     **dict.fromkeys(("request_digest", "digest"), bytes),
     **dict.fromkeys(("effective_at", "recorded_at"), to_us),
     **dict.fromkeys(("metadata", "counterpart", "rating", "refusal", "sale"), json.loads),

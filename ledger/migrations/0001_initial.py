@@ -50,6 +50,7 @@ def entry_columns() -> Fields:
         ("overage", ExactJSON(null=True)),
         ("postpaid", models.BigIntegerField(null=True)),
         ("claims", ExactJSON(null=True)),
+        ("counts", ExactJSON(null=True)),
         ("digest", models.BinaryField()),
     ]
 

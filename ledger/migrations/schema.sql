@@ -2,6 +2,7 @@
 --
 --   ledger_entry       every movement and refusal, with the account's state after it; append-only
 --   ledger_recurring_grant   when the next grant of each recurring grant is due; repeats what entries say
+--   ledger_budget_counter    what each subject has used of a budget; written only by the trigger of the entries that say so
 --   ledger_credit_type how a credit type is shown to people
 --   ledger_rate        versions of named prices; append-only
 --   ledger_batch       outcomes of batches; append-only
@@ -14,7 +15,7 @@
 --   ledger_register    a digest of each row of the tables that have no chain; written only by their triggers
 --   ledger_daily_total, ledger_total_state, ledger_expiring_total, ledger_month_close   totals of all accounts, counted from the entries
 --
--- ledger_entry and ledger_recurring_grant can be distributed by holder: each of their unique keys begins with holder_id, no foreign key points
+-- ledger_entry, ledger_recurring_grant and ledger_budget_counter can be distributed by holder: each of their unique keys begins with holder_id, no foreign key points
 -- to or from them, and no column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
 -- stay on the coordinator (ledger/cluster/distribution.py).
 
@@ -59,6 +60,7 @@ CREATE TABLE ledger_entry (
     overage           json,
     postpaid          bigint,
     claims            json,
+    counts            json,
     digest            bytea            NOT NULL,
 
     -- The lock keeps writers from colliding. This key makes a wrong balance impossible even without the lock.
@@ -111,6 +113,11 @@ CREATE TABLE ledger_entry (
             END
         ) IS TRUE
     ),
+    -- What budgets count is what an entry takes, and what a release gives back.
+    CONSTRAINT ledger_entry_counts_fit_kind     CHECK (
+        counts IS NULL
+        OR (budgets IS NOT NULL AND amount <> 0 AND kind IN ('spend', 'hold', 'capture', 'release', 'transfer_out')) IS TRUE
+    ),
     CONSTRAINT ledger_entry_refers_to_an_earlier CHECK (refers_to < sequence),
     CONSTRAINT ledger_entry_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
     CONSTRAINT ledger_entry_digest_is_sha256    CHECK (octet_length(digest) = 32),
@@ -153,7 +160,8 @@ COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke,
 COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional or 2 if postpaid, 1 if a transfer opened it]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
 COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
-COMMENT ON COLUMN ledger_entry.budgets         IS 'Budgets after this entry: [name, limit, window, hours, time zone, by, label, subject, 1 if hard, [[subject, [[start µs, used]]]], [[hold, subject, start µs, held]]]; null if there are no budgets.';
+COMMENT ON COLUMN ledger_entry.budgets         IS 'Budgets after this entry: [name, limit, window, hours, time zone, by, label, subject, 1 if hard, sequence from which it counts], and of one that nests its parent and [[by, label, subject]] of its parents; null if there are no budgets.';
+COMMENT ON COLUMN ledger_entry.counts          IS 'What budgets counted of it: [sequence from which the budget counts, subject, start of the step in µs, amount, used in the step after it, used in the window after it if that is not the same]; null if no budget counted it.';
 COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others, or whether the holder is frozen, with the number of the change, which budget, recurring grant or overage it sets or ends, to which time it moves the holder''s test clock, with the number of the move, and for which period of a recurring grant nothing was due.';
 COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, and quantity or quantities by component.';
 COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is not a refusal, or 0.';
@@ -254,7 +262,8 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only;
 
 -- Returns the digest of an entry: SHA-256 over the digest of the entry before it (32 zero bytes for the first) and the entry's canonical
--- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs, cost_changes, overage, postpaid or claims, these follow the form.
+-- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs, cost_changes, overage, postpaid, claims or counts,
+-- these follow the form.
 CREATE FUNCTION ledger_entry_digest(previous_digest bytea, e ledger_entry) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN sha256(previous_digest || convert_to(json_build_array(
@@ -284,7 +293,7 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.refusal
 )::text || COALESCE('[' || e.requested || ']', '') || COALESCE(e.budgets::text, '') || COALESCE(e.sale::text, '') || COALESCE(e.costs::text, '')
     || COALESCE(e.cost_changes::text, '') || COALESCE(e.overage::text, '') || COALESCE('(' || e.postpaid || ')', '')
-    || COALESCE('claims' || e.claims::text, ''), 'UTF8'));
+    || COALESCE('claims' || e.claims::text, '') || COALESCE('counts' || e.counts::text, ''), 'UTF8'));
 
 -- Returns whether the costs of an account's lots after an entry are those before it and its changes of them, 0 or more and no more than
 -- was paid.
@@ -380,10 +389,7 @@ BEGIN
                 AND p.recorded_at <= n.recorded_at
                 AND (p.held = n.held OR n.kind IN ('hold', 'capture', 'release'))
                 AND (p.overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
-                AND (
-                    n.kind IN ('spend', 'hold', 'capture', 'release', 'transfer_out', 'adjust')
-                    OR p.budgets::text IS NOT DISTINCT FROM n.budgets::text
-                ),
+                AND (n.kind = 'adjust' OR p.budgets::text IS NOT DISTINCT FROM n.budgets::text),
                 false
             )
         )
@@ -860,6 +866,7 @@ SELECT
     e.overage,
     e.postpaid,
     e.claims,
+    e.counts,
     e.digest
 FROM ledger_entry e;
 COMMENT ON VIEW ledger_entry_listing IS 'Entries with a key of one column: holder/credit type/sequence.';
@@ -900,6 +907,7 @@ SELECT
     last.overage,
     last.postpaid,
     last.claims,
+    last.counts,
     last.digest
 FROM ledger_entry first
 CROSS JOIN LATERAL (
@@ -985,6 +993,123 @@ COMMENT ON TABLE  ledger_recurring_grant         IS 'The recurring grants of acc
 COMMENT ON COLUMN ledger_recurring_grant.setting IS 'Sequence of the entry of the account that set or ended it.';
 COMMENT ON COLUMN ledger_recurring_grant.last    IS 'Sequence of the entry of the last period since then; without one, the same as setting.';
 COMMENT ON COLUMN ledger_recurring_grant.next_at IS 'When the next period begins; null if nothing is left.';
+
+-- Budgets ----------------------------------------------------------------------------------------------------------------------------------
+
+-- What the subjects of budgets have used, by step of the window (docs/adr/0160). The entries say all of it, each what it changed; this is
+-- where the next decision finds it. Only the trigger below writes it, with its owner's rights: so a counter is what the entries add up to,
+-- and an entry that says something else is refused.
+CREATE TABLE ledger_budget_counter (
+    holder_id   text COLLATE "C" NOT NULL,
+    credit_type text COLLATE "C" NOT NULL,
+    setting     bigint           NOT NULL,
+    start_us    bigint           NOT NULL,
+    used        bigint           NOT NULL,
+    sequence    bigint           NOT NULL,
+    subject     text COLLATE "C" NOT NULL,
+    PRIMARY KEY (holder_id, credit_type, setting, start_us, subject),
+    CONSTRAINT ledger_budget_counter_not_below_0       CHECK (used >= 0),
+    CONSTRAINT ledger_budget_counter_after_its_setting CHECK (setting >= 1 AND sequence > setting),
+    CONSTRAINT ledger_budget_counter_texts_in_limits   CHECK (
+        char_length(holder_id) <= 64 AND char_length(credit_type) <= 32 AND octet_length(subject) <= 2400
+    )
+);
+
+COMMENT ON TABLE  ledger_budget_counter          IS 'What the subjects of budgets have used, by step of the window.';
+COMMENT ON COLUMN ledger_budget_counter.setting  IS 'Sequence of the entry of the account from which the budget counts.';
+COMMENT ON COLUMN ledger_budget_counter.start_us IS 'The start of the step, in microseconds since 1970. A calendar window is one step, a rolling one has 25.';
+COMMENT ON COLUMN ledger_budget_counter.used     IS 'What was used in the step, holds included.';
+COMMENT ON COLUMN ledger_budget_counter.sequence IS 'Sequence of the last entry that changed it.';
+COMMENT ON COLUMN ledger_budget_counter.subject  IS 'Whose use it is: an actor, a reference or the value of a label; empty for the whole account and for no label; of a nested budget a JSON array of the subjects of its parents and its own.';
+
+-- Adds what an entry counts to the counters of its subjects, and refuses the entry if it says something else than they do then: a session
+-- without the lock decided by a counter that has changed since. Also refused are counts of another amount than the entry's, of a budget that
+-- the account does not have, and what exceeds a hard limit. A copied entry comes with its copied counters, so this is not for copies.
+CREATE FUNCTION ledger_count_entry() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+DECLARE
+    counted json;
+    budget  json;
+    counter bigint;
+    total   numeric;
+BEGIN
+    FOR counted IN SELECT json_array_elements(NEW.counts) LOOP
+        IF NEW.amount < 0 THEN
+            INSERT INTO ledger_budget_counter AS known (holder_id, credit_type, setting, subject, start_us, used, sequence)
+            VALUES (
+                NEW.holder_id, NEW.credit_type, (counted ->> 0)::bigint, counted ->> 1, (counted ->> 2)::bigint, -NEW.amount, NEW.sequence
+            )
+            ON CONFLICT (holder_id, credit_type, setting, start_us, subject)
+            DO UPDATE SET used = known.used - NEW.amount, sequence = NEW.sequence
+            RETURNING known.used INTO counter;
+        ELSE
+            UPDATE ledger_budget_counter AS known
+            SET used = known.used - NEW.amount, sequence = NEW.sequence
+            WHERE known.holder_id = NEW.holder_id
+                AND known.credit_type = NEW.credit_type
+                AND known.setting = (counted ->> 0)::bigint
+                AND known.start_us = (counted ->> 2)::bigint
+                AND known.subject = counted ->> 1
+            RETURNING known.used INTO counter;
+        END IF;
+        SELECT b INTO budget FROM json_array_elements(NEW.budgets) AS b WHERE b ->> 9 = counted ->> 0;
+        total := counter;
+        IF budget ->> 3 IS NOT NULL AND NEW.amount < 0 THEN
+            SELECT sum(c.used) INTO total
+            FROM ledger_budget_counter c
+            WHERE c.holder_id = NEW.holder_id
+                AND c.credit_type = NEW.credit_type
+                AND c.setting = (counted ->> 0)::bigint
+                AND c.start_us = ANY (ARRAY(
+                    SELECT generate_series(
+                        (counted ->> 2)::bigint - (budget ->> 3)::bigint * 3600000000, (counted ->> 2)::bigint,
+                        (budget ->> 3)::bigint * 150000000
+                    )
+                ))
+                AND c.subject = counted ->> 1;
+        END IF;
+        IF budget IS NULL
+            OR (counted ->> 3)::bigint <> -NEW.amount
+            OR (counted ->> 4)::bigint IS DISTINCT FROM counter
+            OR (NEW.amount < 0 AND COALESCE(counted ->> 5, counted ->> 4)::bigint <> total)
+            OR (NEW.amount < 0 AND budget ->> 8 = '1' AND total > (budget ->> 1)::bigint)
+        THEN
+            RAISE EXCEPTION 'entry % of %/% does not count what its budgets do', NEW.sequence, NEW.holder_id, NEW.credit_type
+                USING ERRCODE = 'LG002', TABLE = 'ledger_entry';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+-- Anyone who could create a trigger with this function could write counters.
+REVOKE ALL ON FUNCTION ledger_count_entry() FROM PUBLIC;
+
+CREATE TRIGGER counted AFTER INSERT ON ledger_entry
+    FOR EACH ROW WHEN (NEW.counts IS NOT NULL)
+    EXECUTE FUNCTION ledger_count_entry();
+
+-- Returns the counters of subjects: one row for each step of the window `firsts` .. `lasts`, whose steps are `widths` apart, in which
+-- something was counted; `place` is the place in the arrays. About the settings see Note [Plans that stay right].
+CREATE FUNCTION ledger_budget_counters(
+    holders text[], types text[], settings bigint[], subjects text[], firsts bigint[], lasts bigint[], widths bigint[]
+)
+RETURNS TABLE (place integer, start_us bigint, used bigint)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+BEGIN
+    FOR place IN 1 .. cardinality(holders) LOOP
+        RETURN QUERY
+        SELECT place, c.start_us, c.used
+        FROM ledger_budget_counter c
+        WHERE c.holder_id = holders[place]
+            AND c.credit_type = types[place]
+            AND c.setting = settings[place]
+            AND c.start_us = ANY (ARRAY(SELECT generate_series(firsts[place], lasts[place], widths[place])))
+            AND c.subject = subjects[place];
+    END LOOP;
+END $$;
 
 -- Credit types -----------------------------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ledger.errors import Refused
 from ledger.rules import lots as lot_rules
-from ledger.rules.budgets.states import Budgets
+from ledger.rules.budgets.states import Budgets, Counters, Counts, after
 from ledger.rules.claims import Claims
 from ledger.rules.costs.moves import moved
 from ledger.rules.costs.shares import Cost, CostChanges, LotCosts
@@ -51,6 +51,10 @@ class AccountState(NamedTuple):
     """The last agreed overage, also after its end; None if the account never had one."""
     claims: Claims = ()
     """What is taken back of the credits that come back to some lots."""
+    counters: Counters = {}
+    """What subjects have used of budgets: of those that the request needs. It is not on an entry."""
+    held_counts: Mapping[int, Counts] = {}
+    """What the budgets counted of open holds, by hold: of those that the request needs. It is not on an entry."""
 
     @property
     def owed(self) -> int:
@@ -137,6 +141,7 @@ class AccountState(NamedTuple):
         refusal: dict[str, Any] | None = None,
         requested: int | None = None,
         budgets: Budgets | None = None,
+        counts: Counts = (),
         sale: dict[str, Any] | None = None,
         brought: Mapping[int, Cost] | None = None,
         overage: Overage | None = None,
@@ -150,6 +155,7 @@ class AccountState(NamedTuple):
             amount: the change of the balance, signed.
             held, holds, overdraft, budgets, overage, claims: their values after the entry; unchanged by default.
             request: gives the entry its actor, reason, reference, metadata and key. Without a request the actor is the ledger.
+            counts: what budgets count of it.
             brought: what the credits cost that it brings, by lot, those of lots that were sold.
             postpaid: how many of its credits are postpaid.
             keyless: True leaves the key out, because another entry of the request has it.
@@ -191,6 +197,7 @@ class AccountState(NamedTuple):
             self.overage if overage is None else overage,
             postpaid or None,
             self.claims if claims is None else claims,
+            counts,
         ).sealed(self.digest)
 
     def refused(self, request: Request, refusal: Refused) -> Entry:
@@ -211,6 +218,8 @@ class AccountState(NamedTuple):
     def after(self, entry: Entry) -> "AccountState":
         """Return the account after `entry`, at the same time."""
         account = self if entry.clock_us is None else self._replace(now_us=entry.clock_us, server_us=entry.recorded_us)
+        if entry.counts:
+            account = account._counting(entry)
         return account._replace(
             sequence=entry.sequence,
             balance=entry.balance,
@@ -228,6 +237,14 @@ class AccountState(NamedTuple):
             claims=entry.claims,
         )
 
+    def _counting(self, entry: Entry) -> "AccountState":
+        held = {**self.held_counts, entry.sequence: entry.counts} if entry.kind == "hold" else self.held_counts
+        return self._replace(counters=after(self.counters, entry.counts), held_counts=held)
+
     def after_all(self, entries: Sequence[Entry]) -> "AccountState":
         """Return the account after the last of `entries`; the same account if there are no entries."""
-        return self.after(entries[-1]) if entries else self
+        account = self
+        for entry in entries[:-1]:
+            if entry.counts:
+                account = account._counting(entry)
+        return account.after(entries[-1]) if entries else self

@@ -5,7 +5,7 @@ from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from ledger.rules.budgets.states import Budgets, encode_budgets
+from ledger.rules.budgets.states import Budgets, Counts, encode_budgets, encode_counts
 from ledger.rules.claims import Claims, encode_claims
 from ledger.rules.costs.moves import recognised
 from ledger.rules.costs.shares import Cost, CostChanges, LotCosts, encode_costs
@@ -38,11 +38,11 @@ class Entry(NamedTuple):
     `amount` is the change of `balance`, signed. `drawn` lists the lots that the entry took from or gave back to. `refers_to` is
     the spend, hold or grant of the account that it refers to, `refunded_total` how much of that spend has been refunded, this
     entry included. `counterpart` names the other side of a transfer, `rating` the rate that gave the amount, `refusal` the
-    refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` is the state of the
-    budgets after it. `sale` says what was paid for a grant; `costs` are the costs of lots after it, and `cost_changes` what it
-    changed of them. `overage` is the state of the overage after it, and `postpaid` how many of its credits were used, returned,
-    granted or taken back on overage; `claims` are those after it. Times are microseconds since the epoch. `replayed` is not
-    stored: it is True if the entry already existed when the request came.
+    refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` are the budgets after it,
+    and `counts` what they counted of it. `sale` says what was paid for a grant; `costs` are the costs of lots after it, and
+    `cost_changes` what it changed of them. `overage` is the state of the overage after it, and `postpaid` how many of its credits
+    were used, returned, granted or taken back on overage; `claims` are those after it. Times are microseconds since the epoch.
+    `replayed` is not stored: it is True if the entry already existed when the request came.
     """
 
     holder_id: str
@@ -77,6 +77,7 @@ class Entry(NamedTuple):
     overage: Overage | None = None
     postpaid: int | None = None
     claims: Claims = ()
+    counts: Counts = ()
     digest: bytes = b""
     replayed: bool = False
 
@@ -176,8 +177,8 @@ class Entry(NamedTuple):
     def canonical_form(self) -> str:
         """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`.
 
-        An entry that has `requested`, `budgets`, `sale`, `costs`, `cost_changes`, `overage`, `postpaid` or `claims`, which came
-        later, has them behind the array.
+        An entry that has `requested`, `budgets`, `sale`, `costs`, `cost_changes`, `overage`, `postpaid`, `claims` or `counts`,
+        which came later, has them behind the array.
         """
         text = encode_basestring
         overdraft, refers_to, refunded_total = [
@@ -202,4 +203,5 @@ class Entry(NamedTuple):
             f"{'' if self.overage is None else encode_overage(self.overage)}"
             f"{'' if self.postpaid is None else f'({self.postpaid})'}"
             f"{f'claims{encode_claims(self.claims)}' if self.claims else ''}"
+            f"{f'counts{encode_counts(self.counts)}' if self.counts else ''}"
         )

@@ -273,7 +273,7 @@ class SpendRequest(PricedRequest):
     """Credits to take out: an amount, or a quantity of something that has a rate.
 
     Raises: InsufficientCredits if fewer credits are available now, of a partial spend only if none are; BudgetExceeded,
-        BudgetLimit, UnknownRate, AmountLimit.
+        UnknownRate, AmountLimit.
     """
 
     operation: ClassVar[str] = "spend"
@@ -361,7 +361,7 @@ class HoldRequest(PricedRequest):
 
     From `expires_at` on the hold withholds nothing; no job is needed for that.
 
-    Raises: InsufficientCredits (an overdraft does not count), BudgetExceeded, BudgetLimit, HoldLimit, UnknownRate, AmountLimit.
+    Raises: InsufficientCredits (an overdraft does not count), BudgetExceeded, HoldLimit, UnknownRate, AmountLimit.
     """
 
     operation: ClassVar[str] = "hold"
@@ -378,7 +378,7 @@ class CaptureRequest(Request):
     The entry's amount is 0 or below: what it took from the balance beyond the hold. A capture of 0 is on record as a capture; a
     final one gives back all that is held. Quantities are priced by the version of the rate that priced the hold.
 
-    Raises: EntryNotFound, NotAHold, HoldClosed, CaptureExceedsHold, InsufficientCredits; BudgetExceeded, BudgetLimit for
+    Raises: EntryNotFound, NotAHold, HoldClosed, CaptureExceedsHold, InsufficientCredits; BudgetExceeded for
         what is taken beyond the hold; UnknownRate, AmountLimit.
     """
 
@@ -448,7 +448,7 @@ class TransferRequest(Request):
     Their lots keep expiry, priority and source. Both locks are taken in the order of their numbers, and both sides are written in
     one transaction. Makes a `transfer_out` entry, whose counterpart is the other holder.
 
-    Raises: InsufficientCredits (an overdraft does not count), BudgetExceeded, BudgetLimit; TransfersRefused,
+    Raises: InsufficientCredits (an overdraft does not count), BudgetExceeded; TransfersRefused,
         LotLimit, BalanceLimit of the other holder.
     """
 
@@ -635,10 +635,11 @@ class BudgetRequest(Request):
     Makes an `adjust` entry of amount 0. It replaces a budget of that name, which goes on counting if window and scope are the
     same.
 
-    Raises: BudgetLimit.
+    Raises: BudgetLimit, BudgetNotFound.
     """
 
     operation: ClassVar[str] = "budget"
+    added_later: ClassVar[tuple[str, ...]] = ("parent",)
     in_batches: ClassVar[bool] = False
 
     budget: Annotated[str, BudgetName("Its name, unique in the account.")]
@@ -666,8 +667,8 @@ class BudgetRequest(Request):
     subject: Annotated[
         str | None,
         Text(
-            "The only actor, reference or value of the label that the budget counts. By default each has the whole limit; a "
-            "budget by reference needs one.",
+            "The only actor, reference or value of the label that the budget counts, instead of the budgets of the same window "
+            "that count each one. By default each has the whole limit; a budget by reference needs one.",
             most=MAX_SUBJECT_CHARACTERS,
             null=True,
         ),
@@ -675,6 +676,14 @@ class BudgetRequest(Request):
     mode: Annotated[
         str, Choice(MODES, "`hard`: what exceeds the limit is refused. `soft`: it is spent, and the budget shows it.")
     ] = HARD
+    parent: Annotated[
+        str | None,
+        BudgetName(
+            "The budget in which this one nests: an agent within its member. It counts what the parent counts, and each subject "
+            "once for each subject of the parent.",
+            null=True,
+        ),
+    ] = None
 
     def check_whole(self) -> None:
         if (self.window == ROLLING) != (self.hours is not None):

@@ -213,10 +213,11 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
     """
     match request:
         case rules.SpendRequest(rate=None):
-            return rules.spend(account.state, request)
+            state = _counting(account, request) if account.state.budgets else account.state
+            return rules.spend(state, request)
         case rules.SpendRequest():
             amount, rating = priced(request)
-            return rules.spend(account.state, request, amount=amount, rating=rating)
+            return rules.spend(_counting(account, request), request, amount=amount, rating=rating)
         case rules.RefundRequest():
             return _decide_refund(request, account)
         case rules.RevokeRequest():
@@ -225,13 +226,15 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
             return rules.reissue(account.state, request, opening=earlier_entries.entry(account, request.lot))
         case rules.HoldRequest():
             amount, rating = priced(request)
-            return rules.hold(account.state, request, amount=amount, rating=rating)
+            return rules.hold(_counting(account, request), request, amount=amount, rating=rating)
         case rules.CaptureRequest():
             of_hold = _of_hold(account, request.hold)
             capture_amount, rating = priced_capture(request, of_hold["hold_entry"])
-            return rules.capture(account.state, request, amount=capture_amount, rating=rating, **of_hold)
+            state = _counting(account, of_hold["hold_entry"])
+            return rules.capture(state, request, amount=capture_amount, rating=rating, **of_hold)
         case rules.ReleaseRequest():
-            return rules.release(account.state, request, **_of_hold(account, request.hold))
+            of_hold = _of_hold(account, request.hold)
+            return rules.release(_counting(account, of_hold["hold_entry"]), request, **of_hold)
         case rules.ExtendRequest():
             return rules.extend(account.state, request, **_of_hold(account, request.hold))
         case rules.FreezeRequest():
@@ -250,13 +253,21 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
         case rules.TransferRequest():
             target = account.among.account(request.to, request.credit_type)
             is_accepted = earlier_entries.accepts_transfers(target)
-            departed, arrived = rules.transfer(account.state, target.state, request, is_accepted=is_accepted)
+            departed, arrived = rules.transfer(_counting(account, request), target.state, request, is_accepted=is_accepted)
             return [*departed, *arrived]
         case rules.ReversalRequest():
             return _decide_reversal(request, account)
         case _:
             entries: Sequence[Entry] = request.decision(account.state, request)
             return entries
+
+
+def _counting(account: LockedAccount, asking: Request | Entry | None) -> rules.AccountState:
+    """Return the account with what its budgets need to count a request, or what is done with a hold."""
+    state = account.state
+    if not state.budgets or asking is None:
+        return state
+    return account.among.count_for((state.holder_id, state.credit_type), asking)
 
 
 def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequence[Entry]:

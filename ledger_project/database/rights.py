@@ -23,6 +23,8 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # The ledger.
     "ledger_entry": APPEND,
     "ledger_recurring_grant": CHANGE,
+    # Only the trigger of the entries writes it.
+    "ledger_budget_counter": READ,
     "ledger_batch": APPEND,
     "ledger_daily_total": CHANGE,
     "ledger_total_state": CHANGE,

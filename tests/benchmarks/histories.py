@@ -22,7 +22,7 @@ import psycopg
 
 from ledger import rules
 from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
-from ledger.rules.budgets.states import encode_budgets
+from ledger.rules.budgets.states import encode_budgets, encode_counts
 from ledger.rules.claims import encode_claims
 from ledger.rules.costs.shares import encode_costs
 from ledger.rules.holds import encode_holds
@@ -142,6 +142,7 @@ def row(entry: Entry) -> tuple[object, ...]:
         None if entry.overage is None else encode_overage(entry.overage),
         entry.postpaid,
         encode_claims(entry.claims) if entry.claims else None,
+        encode_counts(entry.counts) if entry.counts else None,
         entry.digest,
     )
 

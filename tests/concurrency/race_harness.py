@@ -54,6 +54,31 @@ ON_A_CLUSTER = {
 
 PATH = "SET search_path TO 'public', 'pg_temp'"
 COPY_OF_ENTRIES = "CREATE TABLE {0}.ledger_entry (LIKE public.ledger_entry)"
+# What entries count is still counted, by a trigger that refuses nothing.
+COUNT_IN_COPY = """
+CREATE TABLE {0}.ledger_budget_counter (LIKE public.ledger_budget_counter);
+CREATE FUNCTION {0}.count_entry() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = {0}, public AS $$
+DECLARE
+    counted json;
+BEGIN
+    FOR counted IN SELECT json_array_elements(NEW.counts) LOOP
+        UPDATE ledger_budget_counter SET used = used + (counted ->> 3)::bigint
+        WHERE holder_id = NEW.holder_id AND setting = (counted ->> 0)::bigint AND start_us = (counted ->> 2)::bigint
+            AND subject = counted ->> 1;
+        IF NOT FOUND THEN
+            INSERT INTO ledger_budget_counter (holder_id, credit_type, setting, subject, start_us, used, sequence)
+            VALUES (
+                NEW.holder_id, NEW.credit_type, (counted ->> 0)::bigint, counted ->> 1, (counted ->> 2)::bigint,
+                (counted ->> 3)::bigint, NEW.sequence
+            );
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER count_entry AFTER INSERT ON {0}.ledger_entry FOR EACH ROW EXECUTE FUNCTION {0}.count_entry();
+GRANT SELECT ON {0}.ledger_budget_counter TO PUBLIC;
+GRANT USAGE ON SCHEMA {0} TO PUBLIC;
+"""
 DISTRIBUTE_COPY = "SELECT create_distributed_table('{0}.ledger_entry', 'holder_id', colocate_with => 'public.ledger_entry')"
 DELEGATE = """
 SELECT create_distributed_function(
@@ -105,7 +130,10 @@ class RaceSchema:
             self.owner.execute(DISTRIBUTE_COPY.format(self.name))
             if not self._has_function("ledger_open_at"):
                 self._take_lock_in_this_schema([])
-        elif not self._has_function("ledger_open"):
+            return
+        self.owner.execute(COUNT_IN_COPY.format(self.name))
+        self.owner.execute(self._changed("ledger_budget_counters", []))
+        if not self._has_function("ledger_open"):
             self.owner.execute(self._changed("ledger_open", []))
 
     def _take_lock_in_this_schema(self, changes: list[tuple[str, str]]) -> None:

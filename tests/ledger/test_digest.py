@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledger.entries.rows import COLUMNS
 from ledger.rules import Entry, Hold, Lot
-from ledger.rules.budgets.states import Budget, Counter, Share
+from ledger.rules.budgets.states import Budget, Count, Scope
 from ledger.rules.claims import Claim
 from ledger.rules.costs.shares import CostChange, LotCost
 from ledger.rules.entries import GENESIS
@@ -80,7 +80,8 @@ LOTS = st.lists(
     ),
     max_size=4,
 ).map(tuple)
-COUNTERS = st.builds(Counter, NASTY, st.lists(st.tuples(INSTANTS, AMOUNTS), min_size=1, max_size=2).map(tuple))
+SCOPES = st.lists(st.builds(Scope, NASTY, st.none() | NASTY, st.none() | NASTY), min_size=1, max_size=2).map(tuple)
+COUNTS = st.lists(st.builds(Count, AMOUNTS, NASTY, INSTANTS, INSTANTS, AMOUNTS, AMOUNTS), max_size=2).map(tuple)
 BUDGETS = st.lists(
     st.builds(
         Budget,
@@ -93,8 +94,9 @@ BUDGETS = st.lists(
         st.none() | NASTY,
         st.none() | NASTY,
         st.booleans(),
-        st.lists(COUNTERS, max_size=2).map(tuple),
-        st.lists(st.builds(Share, AMOUNTS, NASTY, INSTANTS, AMOUNTS), max_size=2).map(tuple),
+        AMOUNTS,
+        st.none() | NASTY.filter(bool),
+        SCOPES,
     ),
     max_size=2,
 ).map(tuple)
@@ -126,6 +128,7 @@ ENTRIES = st.builds(
     refusal=st.none() | st.dictionaries(NASTY, JSON, min_size=1, max_size=2),
     requested=st.none() | BIGINTS,
     budgets=BUDGETS,
+    counts=COUNTS,
     sale=st.none() | st.dictionaries(NASTY, JSON, min_size=1, max_size=2),
     costs=st.lists(st.builds(LotCost, AMOUNTS, AMOUNTS, st.just("EUR"), AMOUNTS, AMOUNTS, st.integers(0, 999_999))).map(tuple),
     cost_changes=st.lists(st.builds(CostChange, AMOUNTS, BIGINTS, st.just("JPY"))).map(tuple),
@@ -233,6 +236,7 @@ def test_every_stored_fact_is_in_the_digest():
         "budgets": (Budget("b", 1, "day"),), "sale": {"currency": "EUR"}, "costs": (LotCost(1, 1, "EUR", 1, 1),),
         "cost_changes": (CostChange(1, 1, "EUR"),),
         "overage": Overage(None, 0, 1, 1, 1, "month", 1, 0, "UTC", None, ""), "postpaid": 1, "claims": (Claim(1, 1, (1,)),),
+        "counts": (Count(1, "", 1, 1, 1, 1),),
     }  # fmt: skip
     assert others.keys() == set(Entry._fields) - {"digest", "replayed"}
     assert set(COLUMNS.replace("effective_at", "effective_us").replace("recorded_at", "recorded_us").split(", ")) == {

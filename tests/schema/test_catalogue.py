@@ -10,7 +10,7 @@ from ledger.database import schema_versions
 
 pytestmark = pytest.mark.django_db
 
-BY_HOLDER = ("ledger_entry", "ledger_recurring_grant")
+BY_HOLDER = ("ledger_entry", "ledger_recurring_grant", "ledger_budget_counter")
 """The tables that can be distributed by holder."""
 OF_SIGNALS = {
     "ledger_webhook", "ledger_webhook_change", "ledger_webhook_pace", "ledger_webhook_turn", "ledger_signal",
@@ -56,7 +56,9 @@ def test_every_unique_index_of_a_distributed_table_contains_the_holder():
         """,
         list(BY_HOLDER),
     )
+    key = ["holder_id", "credit_type", "setting", "start_us", "subject"]
     assert found == [
+        ("ledger_budget_counter", "ledger_budget_counter_pkey", key),
         ("ledger_entry", "ledger_entry_freeze", ["holder_id", "int4"]),
         # The one exception: a cluster has another index of this name, which is not unique (docs/adr/0140).
         ("ledger_entry", "ledger_entry_imported", ["ledger_key_hash"]),
@@ -180,8 +182,8 @@ def test_the_table_of_entries_has_these_checks_and_all_are_enforced():
     assert found == [
         (f"ledger_entry_{name}", True)
         for name in (
-            "amounts_in_limits", "at_most_as_requested", "cost_fits_kind", "digest_is_sha256", "first_starts_at_0",
-            "held_by_holds",
+            "amounts_in_limits", "at_most_as_requested", "cost_fits_kind", "counts_fit_kind", "digest_is_sha256",
+            "first_starts_at_0", "held_by_holds",
             "key_has_its_request", "never_overspent", "numbered_from_1", "overage_in_limits",
             "overdraft_positive", "postpaid_fits_kind",
             "refers_to_an_earlier",
@@ -200,6 +202,8 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_lock": "v",
         "ledger_open": "v",
         "ledger_entry_follows": "v",
+        "ledger_count_entry": "v",
+        "ledger_budget_counters": "s",
         "ledger_refuse_closed_day": "v",
         "ledger_register_row": "v",
         "ledger_have_registered": "v",

@@ -214,6 +214,7 @@ class BudgetForm(OperationForm[BudgetRequest], CreditAmountsForm[BudgetRequest])
         "label": Shown(help="Counted by label: the key in the metadata, such as member."),
         "subject": Shown(label="Only", help="One actor (key:NAME), reference or label value; empty: each has the whole limit."),
         "mode": Shown(help="Hard refuses what exceeds the limit; soft only shows it."),
+        "parent": Shown(label="Within", help="The budget in which it nests, such as that of each member; empty: none."),
         **WHY,
     }
 
@@ -514,7 +515,7 @@ def budget_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads
     known = next((each for each in _budgets_of(account) if each.name == request.GET.get("budget")), None)
     initial: dict[str, Any] = {"window": "month", "time_zone": "UTC", "by": "holder", "mode": "hard"}
     if known is not None:
-        initial = {"budget": known.name, **{name: getattr(known.settings, name) for name in SETTINGS}}
+        initial = {"budget": known.name, **{name: getattr(known.settings, name) for name in (*SETTINGS, "parent")}}
     return _of_account(
         account,
         form=BudgetForm,

@@ -49,6 +49,7 @@ TYPES_SHOWN = 50
 LOTS_SHOWN = 50
 HOLDS_SHOWN = 50
 BUDGET_ROWS = 100
+ROWS_OF_A_BUDGET = 20
 ENDS = ("end_budget", "end_recurring_grant")
 TIME_LINE_ROWS = 25
 METADATA_SHOWN = 8
@@ -271,7 +272,7 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
     found = reads.budgets(account.holder_id, account.credit_type)
     if not found:
         return []
-    rows = [(budget, use) for budget in found for use in (*budget.usage, *(() if budget.usage else (None,)))][:BUDGET_ROWS]
+    rows = [(budget, use) for budget in found for use in (budget.usage[:ROWS_OF_A_BUDGET] or (None,))]
     may_change = request.user.has_perm(SET_BUDGET)
     table = table_of(
         rows,
@@ -284,6 +285,9 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
         ("Resets", lambda row: timestamp(row[1].resets_at) if row[1] and row[1].resets_at else ""),
         *([("", lambda row: _setting_link(account, "budget", row[0].name, "end_budget", "End"))] if may_change else []),
     )
+    more = [f"{budget.name}: {budget.subjects:,}" for budget in found if budget.subjects > ROWS_OF_A_BUDGET]
+    if more:
+        table["note"] = f"Of each budget the {ROWS_OF_A_BUDGET} that have used most. In all, {'; '.join(more)}."
     return [{"title": "Budgets", "table": table, "empty": ""}]
 
 
@@ -295,7 +299,8 @@ def _limit(budget: ShownBudget, unit: CreditUnit) -> str:
 def _whose(budget: ShownBudget, use: BudgetUse | None) -> str:
     """Whose row it is; of a budget that nobody has used yet, whose use it would count."""
     settings = budget.settings
-    return scope_words(settings.by, settings.label, settings.subject if use is None else use.subject)
+    whose = scope_words(settings.by, settings.label, settings.subject if use is None else use.subject)
+    return whose if use is None or not use.within else f"{whose} of {', '.join(use.within)}"
 
 
 def _recurring_grants(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:

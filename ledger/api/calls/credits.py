@@ -486,6 +486,43 @@ class Budgets(Endpoint):
         return json_response(page.response_body(found, keyset=_name_keyset, body=response_schemas.BudgetBodySerializer.body))
 
 
+class BudgetUsage(Endpoint):
+    """What the subjects of a budget have used."""
+
+    reads_quickly = True
+
+    @operation(
+        "listBudgetUsage",
+        "List the usage of a budget",
+        "What each subject has used in the budget's current window, by subject. The call takes no lock.",
+        tag=BUDGETS,
+        scope=LEDGER_READ,
+        parameters=[HOLDER_PATH, BUDGET_PATH],
+        query=request_schemas.BudgetUsageQuery,
+        responses={
+            200: ResponseBody(
+                page_of(response_schemas.BudgetUseSerializer),
+                page_example(examples.BUDGET_USE, path="/v1/holders/customer-42/budgets/daily/usage"),
+                "A page of subjects.",
+            )
+        },
+        problems=[NotFound()],
+    )
+    def get(self, request: HttpRequest, holder: str, budget: str) -> Response:
+        query = read_query(request_schemas.BudgetUsageQuery, request)
+        page = cursors.requested_page(request, query)
+        found = reads.budget_usage(
+            holder, query["credit_type"], budget, subject=query.get("subject"), **page.ascending(), limit=page.rows_wanted
+        )
+        if found is None:
+            raise NotFound
+        return json_response(page.response_body(found, keyset=_key_keyset, body=response_schemas.BudgetUseSerializer.body))
+
+
+def _key_keyset(use: reads.BudgetUse) -> cursors.Keyset:
+    return (use.key,)
+
+
 def _name_keyset(named: reads.ShownBudget | reads.ShownRecurringGrant) -> cursors.Keyset:
     return (named.name,)
 
@@ -502,17 +539,21 @@ class OneBudget(Write):
         "Limits what may be spent in a window of time: by the whole account, or by each value of a label in the metadata (the "
         "members of a team that share a pool), by each API key, or by one of them. Spends, holds and transfers count when they "
         "are made; a release gives back what its hold counted, a refund gives nothing back. A `hard` budget refuses what "
-        "exceeds it with 402 `budget-exceeded`; a `soft` budget only shows it. The budget counts from now on; if it is set again "
-        "with the same window and scope, it continues counting.",
+        "exceeds it with 402 `budget-exceeded`; a `soft` budget only shows it. A budget for one `subject` counts it instead of "
+        "those that count each one in the same window; with a `parent`, each subject counts once for each subject of the "
+        "parent. The number of subjects is not limited. The budget counts from now on; if it is set again with the same window "
+        "and scope, it continues counting.",
         tag=BUDGETS,
         scope=LEDGER_ADMIN,
         examples={
             "each member of a team": examples.BUDGET_BODY,
             "the account": {"limit": 1000, "window": "month"},
             "an API key": {"limit": 50, "window": "rolling", "hours": 24, "by": "actor", "subject": "key:shop"},
+            "one member": {"limit": 500, "window": "day", "by": "label", "label": "member", "subject": "ann"},
+            "each agent of a member": {"limit": 20, "window": "day", "by": "label", "label": "agent", "parent": "daily"},
         },
         response=examples.BUDGET_SET,
-        problems=[BudgetLimit(what="budgets", limit=20)],
+        problems=[BudgetLimit(what="budgets", limit=20), BudgetNotFound(budget="team")],
     )
 
     @operation(

@@ -174,6 +174,14 @@ BUDGET_SET = entry(
     budget="daily",
 )
 BUDGET_ENDED = entry(sequence=5, kind="adjust", amount=0, balance=98, idempotency_key="budget-2", budget="daily")
+BUDGET_USE: dict[str, Any] = {
+    "subject": "ann",
+    "within": [],
+    "used": 80,
+    "remaining": 20,
+    "exceeded": False,
+    "resets_at": "2026-01-31T23:00:00.000000Z",
+}
 BUDGET: dict[str, Any] = {
     "holder_id": "customer-42",
     "credit_type": "credits",
@@ -186,9 +194,9 @@ BUDGET: dict[str, Any] = {
     "label": "member",
     "subject": None,
     "mode": "hard",
-    "usage": [
-        {"subject": "ann", "used": 80, "remaining": 20, "exceeded": False, "resets_at": "2026-01-31T23:00:00.000000Z"},
-    ],
+    "parent": None,
+    "usage": [BUDGET_USE],
+    "subjects": 1,
     "as_of": "2026-01-31T09:30:45.000000Z",
 }
 RECURRING_SET = entry(
@@ -403,6 +411,7 @@ EXPLANATION: dict[str, Any] = {
         {
             "budget": "daily",
             "subject": None,
+            "within": [],
             "mode": "hard",
             "limit": 100,
             "used_before": 10,

@@ -15,6 +15,7 @@ from ledger.rules import (
     KINDS,
     Request,
 )
+from ledger.rules.budgets.states import MAX_SUBJECT_CHARACTERS
 from ledger.rules.requests import REQUEST_OPTIONS, REQUESTS, CountedIn, Reason
 from ledger.services import ApiKeyRequest, RotationRequest
 from ledger.values import (
@@ -320,6 +321,16 @@ class KeysQuery(ListQuery):
     holder_id: Annotated[str | None, Holder("Only keys that are confined to this holder.")] = None
     created_by: Annotated[
         str | None, Text("Only keys that this actor made, such as key:deploy.", least=1, most=MAX_ACTOR_CHARACTERS)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetUsageQuery(HoldsQuery):
+    """Which account, and of which subject."""
+
+    subject: Annotated[
+        str | None,
+        Text("Only this actor, reference or value of the label, with any parents.", most=MAX_SUBJECT_CHARACTERS, null=True),
     ] = None
 
 

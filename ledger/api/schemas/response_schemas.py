@@ -250,6 +250,10 @@ class BudgetUseSerializer(ResponseSchema):
     subject = serializers.CharField(
         allow_null=True, help_text="The actor, reference or value of the label; null for the account."
     )
+    within = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Of a budget that nests: the subjects of its parents, the outermost first; otherwise empty.",
+    )
     used = _Sum(help_text="Spent, held and transferred in the window, less what holds have released.")
     remaining = Whole(help_text="What is left of the limit.")
     exceeded = computed(
@@ -285,7 +289,14 @@ class BudgetBodySerializer(ResponseSchema):
         "settings.subject",
     )
     mode = computed(serializers.ChoiceField(choices=MODES, help_text="What happens beyond the limit."), "settings.mode")
-    usage = BudgetUseSerializer(many=True, help_text="By subject, without subjects that have used nothing.")
+    parent = computed(
+        serializers.CharField(allow_null=True, help_text="The budget in which it nests; null for none."),  # type: ignore[arg-type]
+        "settings.parent",
+    )
+    usage = BudgetUseSerializer(
+        many=True, help_text="By subject: the ones that have used most, at most 100, without subjects that have used nothing."
+    )
+    subjects = Whole(help_text="How many subjects have used something in the window.")
     as_of = _time(help_text="The instant of this usage.")
 
 
@@ -652,6 +663,7 @@ class CountedSerializer(serializers.Serializer):
 
     budget = serializers.CharField(help_text="The budget.")
     subject = serializers.CharField(allow_null=True, help_text="The subject that was counted; null for the whole account.")
+    within = serializers.ListField(child=serializers.CharField(), help_text="The subjects of the budget's parents.")
     mode = serializers.CharField(help_text="hard or soft.")
     limit = Whole(help_text="Its limit.")
     used_before = _Sum(help_text="What was used in the window before the entry.")

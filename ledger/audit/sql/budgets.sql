@@ -1,13 +1,16 @@
--- Entries after which the budgets are not what they were before, less what does not count any more, plus what the entry used or gave back.
+-- Entries whose budgets are not those before it, or of which budgets counted something else than they do.
 --
--- Counted again from the entry alone: a spend, hold, transfer, or what a capture takes beyond its hold adds its amount to one step of each
--- budget that counts its actor, reference or label, within the limit of a hard budget; a release takes its amount from the step of its hold.
--- Settings change only by an adjustment that a request asked for.
-SELECT 'budgets', f.holder_id, f.credit_type, f.sequence, f.kind || ' of ' || f.amount || ' with ' || left(f.budgets::text, 300), NULL
+-- Counted again from the entry alone: a spend, hold, transfer, or what a capture takes beyond its hold counts its amount in the present step
+-- of each budget that counts its actor, reference or labels, within the limit of a hard budget; of budgets for the same kind of subject only
+-- the most specific ones count. A release gives its amount back to the steps in which its hold was counted, if they still count. Settings
+-- change only by an adjustment that a request asked for. What a counter adds up to is the law `counters`.
+SELECT 'budgets', f.holder_id, f.credit_type, f.sequence,
+    f.kind || ' of ' || f.amount || ' with ' || left(COALESCE(f.counts::text, 'no counts') || ' of ' || COALESCE(f.budgets::text, 'no budgets'), 300), NULL
 FROM (
     SELECT
         e.*,
         p.budgets AS p_budgets,
+        r.counts AS h_counts,
         (extract(epoch FROM COALESCE(e.effective_at, e.recorded_at)) * 1000000)::bigint AS decided_us,
         -- Whose actor, reference and metadata count: those of the hold, for what a capture takes beyond it.
         CASE WHEN h.sequence IS NULL THEN e.actor ELSE h.actor END AS by_actor,
@@ -22,109 +25,107 @@ FROM (
     LEFT JOIN ledger_entry p ON p.holder_id = e.holder_id AND p.credit_type = e.credit_type AND p.sequence = e.sequence - 1
     LEFT JOIN ledger_entry h
         ON e.kind = 'capture' AND h.holder_id = e.holder_id AND h.credit_type = e.credit_type AND h.sequence = e.refers_to
+    LEFT JOIN ledger_entry r
+        ON e.kind = 'release' AND r.holder_id = e.holder_id AND r.credit_type = e.credit_type AND r.sequence = e.refers_to
     WHERE e.holder_id >= %(since)s
         AND e.holder_id <= %(upto)s
         AND e.sequence BETWEEN %(first)s AND %(last)s
-        AND e.budgets IS NOT NULL
+        AND (e.budgets IS NOT NULL OR e.counts IS NOT NULL OR p.budgets IS NOT NULL)
 ) AS f
-WHERE EXISTS (
-    -- The next entry has lost them.
-    SELECT
-    FROM ledger_entry n
-    WHERE n.holder_id = f.holder_id
-        AND n.credit_type = f.credit_type
-        AND n.sequence = f.sequence + 1
-        AND n.budgets IS NULL
-        AND NOT (n.kind = 'adjust' AND n.idempotency_key IS NOT NULL AND n.counterpart ->> 'budget' IS NOT NULL)
-) OR (
-    f.kind = 'adjust'
-    AND f.budgets::text IS DISTINCT FROM f.p_budgets::text
-        AND (f.idempotency_key IS NULL OR f.counterpart ->> 'budget' IS NULL OR EXISTS (
-            -- No other budget changes.
-            SELECT
-            FROM json_array_elements(f.budgets) AS a
-            FULL JOIN json_array_elements(f.p_budgets) AS b ON a ->> 0 = b ->> 0
-            WHERE COALESCE(a ->> 0, b ->> 0) <> f.counterpart ->> 'budget' AND a::text IS DISTINCT FROM b::text
-        ))
-) OR (
-    f.kind <> 'adjust'
+WHERE (
+    -- Settings.
+    f.budgets::text IS DISTINCT FROM f.p_budgets::text
     AND (
-        f.p_budgets IS NULL
+        f.kind <> 'adjust'
+        OR f.idempotency_key IS NULL
+        OR f.counterpart ->> 'budget' IS NULL
         OR EXISTS (
-            -- Their settings are the first nine members.
             SELECT
             FROM json_array_elements(f.budgets) AS a
             FULL JOIN json_array_elements(f.p_budgets) AS b ON a ->> 0 = b ->> 0
-            WHERE ARRAY(SELECT json_array_elements_text(a) LIMIT 9) <> ARRAY(SELECT json_array_elements_text(b) LIMIT 9)
-        )
-        OR EXISTS (
-            SELECT
-            FROM json_array_elements(f.budgets) AS a
-            JOIN json_array_elements(f.p_budgets) AS b ON a ->> 0 = b ->> 0
-            CROSS JOIN LATERAL (
-                -- Under which subject the budget counts the entry; null if it does not.
-                SELECT CASE
-                    WHEN f.by_actor = 'billing' THEN NULL
-                    WHEN a ->> 7 IS NULL OR a ->> 7 = named.subject THEN named.subject
-                END AS subject
-                FROM (
-                    SELECT CASE a ->> 5
-                        WHEN 'holder' THEN ''
-                        WHEN 'actor' THEN f.by_actor
-                        WHEN 'reference' THEN f.by_reference
-                        WHEN 'label' THEN COALESCE(f.by_metadata ->> (a ->> 6), '')
-                    END AS subject
-                ) AS named
-            ) AS counted
-            CROSS JOIN LATERAL (
-                SELECT
-                    -- A release gives back to the step of its hold, if that still counts.
-                    COALESCE((SELECT share ->> 1 FROM json_array_elements(b -> 10) AS share WHERE (share ->> 0)::bigint = f.refers_to), '') AS held_by,
-                    (SELECT (share ->> 2)::bigint FROM json_array_elements(b -> 10) AS share WHERE (share ->> 0)::bigint = f.refers_to) AS held_in
-            ) AS hold
-            LEFT JOIN LATERAL (
-                SELECT COALESCE(n.subject, o.subject) AS subject, COALESCE(n.start_us, o.start_us) AS start_us,
-                    COALESCE(n.used, 0) AS used, COALESCE(o.used, 0) AS used_before,
-                    CASE a ->> 2
-                        WHEN 'rolling' THEN COALESCE(n.start_us, o.start_us) + (a ->> 3)::bigint * 3750000000 <= f.decided_us
-                        ELSE (to_timestamp(COALESCE(n.start_us, o.start_us) / 1000000) AT TIME ZONE (a ->> 4))::date
-                            < date_trunc(a ->> 2, to_timestamp(f.decided_us / 1000000) AT TIME ZONE (a ->> 4))::date
-                    END AS is_past,
-                    CASE a ->> 2
-                        WHEN 'rolling' THEN COALESCE(n.start_us, o.start_us) = f.decided_us - f.decided_us %% ((a ->> 3)::bigint * 150000000)
-                        ELSE (to_timestamp(COALESCE(n.start_us, o.start_us) / 1000000) AT TIME ZONE (a ->> 4))::date
-                            = date_trunc(a ->> 2, to_timestamp(f.decided_us / 1000000) AT TIME ZONE (a ->> 4))::date
-                    END AS is_present
-                FROM (
-                    SELECT c ->> 0 AS subject, (s ->> 0)::bigint AS start_us, (s ->> 1)::numeric AS used
-                    FROM json_array_elements(a -> 9) AS c CROSS JOIN LATERAL json_array_elements(c -> 1) AS s
-                ) AS n
-                FULL JOIN (
-                    SELECT c ->> 0 AS subject, (s ->> 0)::bigint AS start_us, (s ->> 1)::numeric AS used
-                    FROM json_array_elements(b -> 9) AS c CROSS JOIN LATERAL json_array_elements(c -> 1) AS s
-                ) AS o USING (subject, start_us)
-            ) AS step ON true
-            GROUP BY a ->> 0, a ->> 1, a ->> 8, counted.subject
-            HAVING
-                -- Each step changes by what the entry used or gave back, or it is gone because it does not count any more.
-                COALESCE(bool_or(
-                    NOT (step.is_past AND step.used = 0)
-                    AND step.used - step.used_before <> CASE
-                        WHEN f.kind = 'release' AND step.subject = hold.held_by AND step.start_us = hold.held_in THEN -f.amount
-                        WHEN step.subject = counted.subject AND step.is_present THEN f.used
-                        ELSE 0
-                    END
-                ), false)
-                -- What counts is counted.
-                OR (
-                    f.used > 0 AND counted.subject IS NOT NULL
-                    AND NOT COALESCE(bool_or(step.subject = counted.subject AND step.is_present AND step.used >= f.used), false)
-                )
-                -- A hard budget is not exceeded by what it counts.
-                OR (
-                    f.used > 0 AND a ->> 8 = '1' AND counted.subject IS NOT NULL
-                    AND COALESCE(sum(step.used) FILTER (WHERE step.subject = counted.subject), 0) > (a ->> 1)::numeric
-                )
+            WHERE CASE
+                -- No other budget changes.
+                WHEN COALESCE(a ->> 0, b ->> 0) <> f.counterpart ->> 'budget' THEN a::text IS DISTINCT FROM b::text
+                -- It counts from this entry on, or goes on with the same window and scope.
+                WHEN a ->> 9 <> f.sequence::text THEN
+                    ARRAY[a ->> 2, a ->> 3, a ->> 4, a ->> 5, a ->> 6, a ->> 7, a ->> 9, a ->> 11]
+                    IS DISTINCT FROM ARRAY[b ->> 2, b ->> 3, b ->> 4, b ->> 5, b ->> 6, b ->> 7, b ->> 9, b ->> 11]
+                ELSE false
+            END
         )
     )
+) OR EXISTS (
+    SELECT
+    FROM (
+        -- What budgets count of a use: one step each, the present one.
+        SELECT setting, subject, NULL::bigint AS start_us
+        FROM (
+            SELECT
+                a ->> 9 AS setting,
+                COALESCE(named.subject, '') AS subject,
+                rank() OVER (PARTITION BY a ->> 2, a ->> 3, named.kind ORDER BY named.precedence DESC) AS place
+            FROM json_array_elements(f.budgets) AS a
+            CROSS JOIN LATERAL (
+                SELECT
+                    bool_and(level ->> 0 = 'holder' OR level ->> 2 IS NULL OR level ->> 2 = of_level) AS is_counted,
+                    CASE
+                        WHEN count(*) FILTER (WHERE level ->> 0 <> 'holder') > 1 THEN
+                            (json_agg(of_level ORDER BY number) FILTER (WHERE level ->> 0 <> 'holder'))::text
+                        ELSE min(of_level) FILTER (WHERE level ->> 0 <> 'holder')
+                    END AS subject,
+                    json_agg(json_build_array(level -> 0, level -> 1) ORDER BY number)::text AS kind,
+                    string_agg((level ->> 2 IS NOT NULL)::integer::text, '' ORDER BY number DESC) AS precedence
+                FROM (
+                    SELECT level, number,
+                        CASE level ->> 0
+                            WHEN 'actor' THEN f.by_actor
+                            WHEN 'reference' THEN f.by_reference
+                            WHEN 'label' THEN COALESCE(f.by_metadata ->> (level ->> 1), '')
+                        END AS of_level
+                    FROM (
+                        SELECT level, number FROM json_array_elements(COALESCE(a -> 11, '[]')) WITH ORDINALITY AS parents (level, number)
+                        UNION ALL
+                        SELECT json_build_array(a -> 5, a -> 6, a -> 7), 1000
+                    ) AS levels
+                ) AS of_levels
+            ) AS named
+            WHERE f.used > 0 AND f.by_actor <> 'billing' AND named.is_counted
+        ) AS counting
+        WHERE place = 1
+        UNION ALL
+        -- What a release gives back.
+        SELECT part ->> 0, part ->> 1, (part ->> 2)::bigint
+        FROM json_array_elements(f.h_counts) AS part
+        JOIN json_array_elements(f.budgets) AS a ON a ->> 9 = part ->> 0
+        WHERE f.kind = 'release' AND f.amount > 0
+            AND CASE a ->> 2
+                WHEN 'rolling' THEN (part ->> 2)::bigint BETWEEN
+                    f.decided_us - f.decided_us %% ((a ->> 3)::bigint * 150000000) - (a ->> 3)::bigint * 3600000000 AND f.decided_us
+                ELSE (to_timestamp((part ->> 2)::bigint / 1000000) AT TIME ZONE (a ->> 4))::date
+                    = date_trunc(a ->> 2, to_timestamp(f.decided_us / 1000000) AT TIME ZONE (a ->> 4))::date
+            END
+    ) AS expected
+    FULL JOIN (
+        SELECT count ->> 0 AS setting, count ->> 1 AS subject, (count ->> 2)::bigint AS start_us, (count ->> 3)::bigint AS amount,
+            COALESCE(count ->> 5, count ->> 4)::numeric AS total, a.value AS budget
+        FROM json_array_elements(f.counts) AS count
+        LEFT JOIN json_array_elements(f.budgets) AS a ON a.value ->> 9 = count ->> 0
+    ) AS found
+        ON found.setting = expected.setting AND found.subject = expected.subject
+        AND found.start_us = COALESCE(expected.start_us, found.start_us)
+    WHERE expected.setting IS NULL
+        OR found.setting IS NULL
+        OR found.budget IS NULL
+        OR found.amount <> -f.amount
+        OR (
+            f.used > 0
+            AND (
+                (found.budget ->> 8 = '1' AND found.total > (found.budget ->> 1)::numeric)
+                OR CASE found.budget ->> 2
+                    WHEN 'rolling' THEN found.start_us <> f.decided_us - f.decided_us %% ((found.budget ->> 3)::bigint * 150000000)
+                    ELSE (to_timestamp(found.start_us / 1000000) AT TIME ZONE (found.budget ->> 4))::date
+                        <> date_trunc(found.budget ->> 2, to_timestamp(f.decided_us / 1000000) AT TIME ZONE (found.budget ->> 4))::date
+                END
+            )
+        )
 )

@@ -100,11 +100,8 @@ CROSS JOIN LATERAL (
                 OR EXISTS (
                     SELECT
                     FROM json_array_elements(asked.budgets) AS budget
-                    CROSS JOIN LATERAL json_array_elements(budget -> 9) AS counter
-                    CROSS JOIN LATERAL json_array_elements(counter -> 1) AS step
-                    WHERE budget ->> 8 = '1'
-                    GROUP BY budget ->> 0, budget ->> 1, counter ->> 0
-                    HAVING sum((step ->> 1)::numeric) >= (budget ->> 1)::numeric
+                    JOIN json_array_elements(asked.counts) AS count ON count ->> 0 = budget ->> 9
+                    WHERE budget ->> 8 = '1' AND COALESCE(count ->> 5, count ->> 4)::numeric >= (budget ->> 1)::numeric
                 )
             ),
             false

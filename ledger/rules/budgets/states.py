@@ -1,19 +1,24 @@
-"""The state of an account's budgets: their settings, what is used of them, and which part of that open holds have."""
+"""The state of an account's budgets: their settings. What is used of them stands in counters, one for each subject and step.
 
-from bisect import bisect_left
-from collections.abc import Iterator
-from operator import attrgetter
+An entry names the counters that it changed, with what they say after it; the last entry of an account has no list of subjects. So
+the number of subjects is not limited, and costs a spend nothing. See docs/adr/0160.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ledger.rules.budgets.windows import end_of, oldest_of, step_of
+from ledger.rules.budgets.windows import end_of, step_of, window_of
 from ledger.values import encode_json
 
 MAX_BUDGETS: Final = 20
-MAX_COUNTERS: Final = 200
-"""How many subjects the budgets of an account count at the same time: the state is on every entry, and stays small so."""
+MAX_LEVELS: Final = 5
+"""How deep budgets nest: an organisation, a team, a member, an agent, a session."""
 MAX_SUBJECT_CHARACTERS: Final = 200
+MAX_SUBJECT_BYTES: Final = 2_400
+"""Of the subject of a nested budget, which names its parents too: it is part of a key."""
 
 BY_HOLDER, BY_ACTOR, BY_REFERENCE, BY_LABEL = "holder", "actor", "reference", "label"
 SCOPES: Final = (BY_HOLDER, BY_ACTOR, BY_REFERENCE, BY_LABEL)
@@ -26,31 +31,52 @@ UNCOUNTED_ACTORS: Final = frozenset({"billing"})
 """Whose spends no budget counts: those that pay an invoice, or usage that has happened already."""
 
 
-class Counter(NamedTuple):
-    """What a subject has used: by step of the window, the oldest first, as (start in microseconds, credits > 0)."""
+class Scope(NamedTuple):
+    """Whose use is counted together: everything, or what has the same actor, reference or value of the metadata's `label`.
 
-    subject: str
-    steps: tuple[tuple[int, int], ...]
+    With `subject` only that one is counted.
+    """
 
-    @property
-    def used(self) -> int:
-        return sum([amount for _, amount in self.steps])
+    by: str
+    label: str | None
+    subject: str | None
 
 
-class Share(NamedTuple):
-    """How much of what is used an open hold has set aside: a release gives it back to the step in which the hold was made."""
+class Count(NamedTuple):
+    """What an entry counted in one step of a budget's window; below 0 it gave something back to the step.
 
-    hold: int
+    `setting` is the sequence of the entry from which the budget counts. `used` is what the subject has used in the step after the
+    entry, `total` in the window; they are the same unless the window rolls.
+    """
+
+    setting: int
     subject: str
     start_us: int
     amount: int
+    used: int
+    total: int
+
+    @property
+    def key(self) -> "CounterKey":
+        return self.setting, self.subject
+
+
+Counts = tuple[Count, ...]
+CounterKey = tuple[int, str]
+"""A setting and a subject."""
+Steps = Mapping[int, int]
+"""What a subject has used by step of the window: the start of each in microseconds, and the credits, 0 or more."""
+Counters = Mapping[CounterKey, Steps]
+NO_STEPS: Final[Steps] = {}
 
 
 class Budget(NamedTuple):
-    """A budget, and what is used of it.
+    """A budget: what it counts, and its limit.
 
     `by` says whose use is counted together: everything of the account, or what has the same actor, reference or value of the
-    metadata's `label`. With `subject` only that one is counted, otherwise each has the whole limit.
+    metadata's `label`. With `subject` only that one is counted, otherwise each has the whole limit. `setting` is the sequence of
+    the entry from which it counts. `parent` names the budget in which it nests, and `within` are the scopes of its parents, the
+    outermost first: the same subject in two of them is two.
     """
 
     name: str
@@ -62,92 +88,128 @@ class Budget(NamedTuple):
     label: str | None = None
     subject: str | None = None
     is_hard: bool = True
-    counters: tuple[Counter, ...] = ()
-    shares: tuple[Share, ...] = ()
+    setting: int = 0
+    parent: str | None = None
+    within: tuple[Scope, ...] = ()
 
     @property
     def counts_as(self) -> tuple[Any, ...]:
         """The settings on which a counter depends: with another limit or mode, the budget continues counting."""
-        return self[2:8]
+        return (*self[2:8], self.within)
 
     @property
     def mode(self) -> str:
         return HARD if self.is_hard else SOFT
 
-    def used(self, subject: str) -> int:
-        """Return what the subject has used, by the steps in the state."""
-        return next((counter.used for counter in self.counters if counter.subject == subject), 0)
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.by, self.label, self.subject)
 
-    def at(self, now_us: int) -> "Budget":
-        """Return the budget without the steps that do not count any more at `now_us`."""
-        oldest_us = oldest_of(self.window, self.hours, self.time_zone, now_us)
-        if all(counter.steps[0][0] >= oldest_us for counter in self.counters):
-            return self
-        counters = [Counter(each.subject, tuple([step for step in each.steps if step[0] >= oldest_us])) for each in self.counters]
-        kept = tuple([each for each in counters if each.steps])
-        return self._replace(counters=kept, shares=tuple([each for each in self.shares if each.start_us >= oldest_us]))
+    @property
+    def levels(self) -> tuple[Scope, ...]:
+        """Its parents' scopes and its own, the outermost first."""
+        return (*self.within, self.scope)
 
-    def added(self, subject: str, start_us: int, amount: int) -> "Budget":
-        """Return the budget after the subject has used `amount` more in a step; below 0 it is given back.
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What it has in common with the budgets that override it, or that it overrides: whose use, in which window."""
+        return self.window, self.hours, tuple([(level.by, level.label) for level in self.levels])
 
-        A step that does not count any more gets nothing back.
-        """
-        place = bisect_left(self.counters, subject, key=_subject_of)
-        is_known = place < len(self.counters) and self.counters[place].subject == subject
-        steps = dict(self.counters[place].steps) if is_known else {}
-        if amount > 0 or start_us in steps:
-            steps[start_us] = steps.get(start_us, 0) + amount
-        left = tuple([(start, used) for start, used in sorted(steps.items()) if used])
-        new = (Counter(subject, left),) if left else ()
-        return self._replace(counters=(*self.counters[:place], *new, *self.counters[place + is_known :]))
+    @property
+    def precedence(self) -> tuple[bool, ...]:
+        """The higher, the more specific: a budget for one subject before one for all, then one within one parent."""
+        return tuple([level.subject is not None for level in reversed(self.levels)])
 
     def step(self, now_us: int) -> int:
         """Return the start of the step in which is counted what is used at `now_us`."""
         return step_of(self.window, self.hours, self.time_zone, now_us)
 
-    def resets_us(self, subject: str, now_us: int, amount: int = 0) -> int | None:
+    def window_at(self, now_us: int) -> range:
+        """Return the starts of the steps that count at `now_us`."""
+        return window_of(self.window, self.hours, self.time_zone, now_us)
+
+    def used(self, steps: Steps, now_us: int) -> int:
+        """Return what is used in the window of `now_us`."""
+        counted = self.window_at(now_us)
+        return sum([used for start_us, used in steps.items() if start_us in counted])
+
+    def resets_us(self, steps: Steps, now_us: int, amount: int = 0) -> int | None:
         """Return from when the limit has room for `amount`, if nothing else is used.
 
         For an amount above the limit: from when nothing is used. None if a rolling window is empty already.
         """
         if self.hours is None:
             return end_of(self.window, None, self.time_zone, now_us)
-        used, last = self.used(subject), None
-        for start_us, part in self._steps_of(subject):
+        counted, last = self.window_at(now_us), None
+        current = sorted([(start_us, part) for start_us, part in steps.items() if part and start_us in counted])
+        used = sum([part for _, part in current])
+        for start_us, part in current:
             used -= part
             last = end_of(self.window, self.hours, self.time_zone, start_us)
             if used + amount <= self.limit:
                 break
         return last
 
-    def _steps_of(self, subject: str) -> Iterator[tuple[int, int]]:
-        yield from next((counter.steps for counter in self.counters if counter.subject == subject), ())
-
-
-_subject_of: Final = attrgetter("subject")
 
 Budgets = tuple[Budget, ...]
 """The budgets of an account, by name."""
 
 
-def counted_subject(budget: Budget, asking: Any) -> str | None:
-    """Return under which subject the budget counts a request, or None if it does not.
+# What is counted --------------------------------------------------------------------------------------
+
+
+def counting(budgets: Budgets, asking: Any) -> list[tuple[Budget, str]]:
+    """Return the budgets that count a request, each with the subject for which it does.
+
+    Of budgets for the same kind of subject in the same window only the most specific ones count it: one for this member before
+    one for each member.
 
     Args:
         asking: anything with an actor, a reference and metadata.
     """
+    found = [(budget, subject) for budget in budgets if (subject := counted_subject(budget, asking)) is not None]
+    if len(found) < 2:
+        return found
+    best: dict[tuple[Any, ...], tuple[bool, ...]] = {}
+    for budget, _ in found:
+        best[budget.kind] = max(best.get(budget.kind, ()), budget.precedence)
+    return [(budget, subject) for budget, subject in found if budget.precedence == best[budget.kind]]
+
+
+def counted_subject(budget: Budget, asking: Any) -> str | None:
+    """Return under which subject the budget counts a request, or None if it does not.
+
+    The subject of a nested budget is a JSON array, as PostgreSQL writes it: those of its parents, and its own.
+    """
     if asking.actor in UNCOUNTED_ACTORS:
         return None
-    match budget.by:
-        case "holder":
-            return ""
+    path = []
+    for level in budget.levels:
+        if level.by == BY_HOLDER:
+            continue
+        subject = _subject_of(level, asking)
+        if level.subject not in (None, subject):
+            return None
+        path.append(subject)
+    return f"[{', '.join(map(encode_basestring, path))}]" if len(path) > 1 else path[0] if path else ""
+
+
+def names_of(asking: Any, budget: Budget) -> Iterator[tuple[Scope, str]]:
+    """Yield the scopes by which the budget counts a request, each with its value there."""
+    for level in budget.levels:
+        if level.by != BY_HOLDER:
+            yield level, _subject_of(level, asking)
+
+
+def _subject_of(level: Scope, asking: Any) -> str:
+    match level.by:
         case "actor":
-            subject = asking.actor
+            subject: str = asking.actor
         case "reference":
             subject = asking.reference
         case _:
-            subject = _label(asking.metadata.get(budget.label))
-    return subject if budget.subject in (None, subject) else None
+            subject = _label(asking.metadata.get(level.label))
+    return subject
 
 
 def _label(value: Any) -> str:
@@ -155,40 +217,81 @@ def _label(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else encode_json(value)
 
 
-# Holds -----------------------------------------------------------------------------------------------
+def path_of(budget: Budget, subject: str) -> list[str]:
+    """Return the names in the subject of a counter: those of the parents, the outermost first, and its own."""
+    levels = sum(level.by != BY_HOLDER for level in budget.levels)
+    if levels > 1:
+        path: list[str] = orjson.loads(subject)
+        return path
+    return [subject] if levels else []
 
 
-def given_back(budgets: Budgets, hold: int, amount: int) -> Budgets:
-    """Return the budgets after a hold released `amount`: its share shrinks, and what is used in the step of the hold."""
-    return tuple([_with_smaller_share(budget, hold, amount, is_given_back=True) for budget in budgets])
+def own_subject(budget: Budget, subject: str) -> str | None:
+    """Return the name of the subject in its budget, without those of its parents; None for everything of the account."""
+    return None if budget.by == BY_HOLDER else path_of(budget, subject)[-1]
 
 
-def captured(budgets: Budgets, hold: int, amount: int) -> Budgets:
-    """Return the budgets after `amount` of a hold was captured: its share shrinks, and what is used stays."""
-    return tuple([_with_smaller_share(budget, hold, amount, is_given_back=False) for budget in budgets])
+def parents_of(budget: Budget, subject: str) -> list[str]:
+    """Return the names of the parents in which the subject is, the outermost first; the account itself has no name."""
+    path = path_of(budget, subject)
+    return path if budget.by == BY_HOLDER else path[:-1]
 
 
-def _with_smaller_share(budget: Budget, hold: int, amount: int, *, is_given_back: bool) -> Budget:
-    share = next((each for each in budget.shares if each.hold == hold), None)
-    if share is None:  # the budget is younger than the hold, or the hold's step does not count any more
-        return budget
-    left = share._replace(amount=share.amount - amount)
-    shares = tuple([left if each is share else each for each in budget.shares if each is not share or left.amount])
-    budget = budget._replace(shares=shares)
-    return budget.added(share.subject, share.start_us, -amount) if is_given_back else budget
+def count(budget: Budget, subject: str, start_us: int, amount: int, *, counters: Counters, now_us: int) -> Count:
+    """Return the count of `amount` in a step; below 0 to give it back.
+
+    Args:
+        counters: with the steps of the subject that count at `now_us`.
+    """
+    steps = counters.get((budget.setting, subject), NO_STEPS)
+    used = steps.get(start_us, 0) + amount
+    total = used if budget.hours is None else budget.used(steps, now_us) + amount
+    return Count(budget.setting, subject, start_us, amount, used, total)
+
+
+def after(counters: Counters, counts: Iterable[Count]) -> Counters:
+    """Return the counters after an entry's counts."""
+    changed = dict(counters)
+    for each in counts:
+        changed[each.key] = {**changed.get(each.key, NO_STEPS), each.start_us: each.used}
+    return changed
+
+
+def given_back(budgets: Budgets, held: Sequence[Count], amount: int, *, counters: Counters, at_us: int) -> Counts:
+    """Return the counts of a release of `amount`: it gives back to the steps in which its hold was counted.
+
+    A step that does not count any more at that time gets nothing back, nor does a budget that has ended or begun again.
+
+    Args:
+        held: the counts of the hold's entry.
+        at_us: when the credits come back: for an expired hold its expiry, whenever that is booked.
+    """
+    if not amount:
+        return ()
+    known = {budget.setting: budget for budget in budgets}
+    return tuple(
+        [
+            count(known[each.setting], each.subject, each.start_us, -amount, counters=counters, now_us=at_us)
+            for each in held
+            if each.setting in known and each.start_us in known[each.setting].window_at(at_us)
+        ]
+    )
 
 
 # As they are stored ----------------------------------------------------------------------------------
 
 
 def encode_budgets(budgets: Budgets) -> str:
-    """Return the stored and digested form: JSON arrays of the fields in their order. An entry without budgets stores null."""
+    """Return the stored and digested form: JSON arrays of the fields in their order. An entry without budgets stores null.
+
+    The parent and the scopes of the parents are left out of a budget that does not nest.
+    """
     return orjson.dumps([_encoded(each) for each in budgets]).decode()
 
 
 def _encoded(budget: Budget) -> list[Any]:
-    counters = [(counter.subject, counter.steps) for counter in budget.counters]
-    return [*budget[:8], int(budget.is_hard), counters, [tuple(share) for share in budget.shares]]
+    nested = [budget.parent, [tuple(level) for level in budget.within]] if budget.parent else []
+    return [*budget[:8], int(budget.is_hard), budget.setting, *nested]
 
 
 def decode_budgets(text: str | bytes) -> Budgets:
@@ -197,6 +300,15 @@ def decode_budgets(text: str | bytes) -> Budgets:
 
 
 def _decoded(*fields: Any) -> Budget:
-    settings, (is_hard, counters, shares) = fields[:8], fields[8:]
-    counted = [Counter(subject, tuple([(start, used) for start, used in steps])) for subject, steps in counters]
-    return Budget._make((*settings, is_hard == 1, tuple(counted), tuple([Share(*share) for share in shares])))
+    settings, is_hard, setting, (parent, within) = fields[:8], fields[8], fields[9], fields[10:] or (None, ())
+    return Budget._make((*settings, is_hard == 1, setting, parent, tuple([Scope(*level) for level in within])))
+
+
+def encode_counts(counts: Counts) -> str:
+    """Return the stored and digested form: JSON arrays of the fields in their order, without a total that is `used` too."""
+    return orjson.dumps([each[:5] if each.total == each.used else each[:] for each in counts]).decode()
+
+
+def decode_counts(text: str | bytes) -> Counts:
+    """Return the counts of a stored form: the inverse of `encode_counts`."""
+    return tuple([Count._make((*fields[:5], fields[-1] if fields[5:] else fields[4])) for fields in orjson.loads(text)])

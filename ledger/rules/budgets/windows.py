@@ -40,6 +40,16 @@ def oldest_of(window: str, hours: int | None, time_zone: str, now_us: int) -> in
     return now_us - _rolling_step_us(hours) - hours * HOUR_US + 1
 
 
+def window_of(window: str, hours: int | None, time_zone: str, now_us: int) -> range:
+    """Return the starts of the steps that count at `now_us`: one, or 25 of a rolling window."""
+    if hours is None:
+        start_us = _calendar_step(window, time_zone, now_us)[0]
+        return range(start_us, start_us + 1)
+    step_us = _rolling_step_us(hours)
+    last = now_us - now_us % step_us
+    return range(last - hours * HOUR_US, last + 1, step_us)
+
+
 def _rolling_step_us(hours: int) -> int:
     return hours * HOUR_US // ROLLING_STEPS
 

@@ -1,7 +1,7 @@
 """The rules of budgets: what counts, what is refused, and how budgets are set and ended.
 
 Spends, holds, what a capture takes beyond its hold, and transfers to others count when they are made; a release takes back what
-its hold counted. Refunds, revocations and expiries change nothing. What pays invoices does not count. See docs/adr/0075.
+its hold counted. Refunds, revocations and expiries change nothing. What pays invoices does not count. See docs/adr/0075 and 0160.
 """
 
 from typing import Any
@@ -11,64 +11,62 @@ from ledger.rules.accounts import AccountState
 from ledger.rules.budgets.states import (
     HARD,
     MAX_BUDGETS,
-    MAX_COUNTERS,
+    MAX_LEVELS,
+    MAX_SUBJECT_BYTES,
     MAX_SUBJECT_CHARACTERS,
+    NO_STEPS,
     SETTINGS,
     Budget,
     Budgets,
-    Share,
-    counted_subject,
+    Counts,
+    Scope,
+    Steps,
+    count,
+    counting,
+    names_of,
+    own_subject,
 )
 from ledger.rules.decisions.settlement import Entries, settle_due
 from ledger.rules.instants import to_text
 from ledger.rules.requests import BudgetRequest, EndBudgetRequest, decides
 
 
-def counted(account: AccountState, asking: Any, amount: int, *, requested: int | None = None, hold: int | None = None) -> Budgets:
-    """Return the budgets after `amount` was used, or raise. What costs nothing changes no budget, and exceeds none.
+def counted(account: AccountState, asking: Any, amount: int, *, requested: int | None = None) -> Counts:
+    """Return what the budgets count of `amount`, or raise. What costs nothing is not counted, and exceeds nothing.
 
     Args:
-        account: with everything booked that is due.
+        account: with everything booked that is due, and with the counters of the request's subjects.
         asking: the request, or the entry of the hold that is captured: its actor, reference and metadata name the subjects.
         requested: for the facts, how many credits were asked for if that is not `amount`.
-        hold: the sequence of the hold that sets the credits aside.
 
     Raises:
         BudgetExceeded: a hard budget has less left.
-        BudgetLimit: the budgets would count too many subjects.
         Invalid: a label is too long to be counted.
     """
     if amount == 0:
-        return account.budgets
+        return ()
     now_us = account.now_us
-    current = [(budget.at(now_us), _subject(budget, asking)) for budget in account.budgets]
+    found = _counting(account, asking)
     exceeded = [
         (budget, subject)
-        for budget, subject in current
-        if subject is not None and budget.is_hard and budget.used(subject) + amount > budget.limit
+        for budget, subject in found
+        if budget.is_hard and budget.used(_steps(account, budget, subject), now_us) + amount > budget.limit
     ]
     if exceeded:
-        raise _refusal(exceeded, now_us, amount if requested is None else requested)
-    budgets = tuple([_after(budget, subject, now_us, amount, hold) for budget, subject in current])
-    if sum([len(budget.counters) for budget in budgets]) > MAX_COUNTERS:
-        raise BudgetLimit(what="subjects of budgets", limit=MAX_COUNTERS)
-    return budgets
-
-
-def _after(budget: Budget, subject: str | None, now_us: int, amount: int, hold: int | None) -> Budget:
-    if subject is None:
-        return budget
-    start_us = budget.step(now_us)
-    shares = budget.shares if hold is None else (*budget.shares, Share(hold, subject, start_us, amount))
-    return budget.added(subject, start_us, amount)._replace(shares=shares)
+        raise _refusal(account, exceeded, amount if requested is None else requested)
+    return tuple(
+        [
+            count(budget, subject, budget.step(now_us), amount, counters=account.counters, now_us=now_us)
+            for budget, subject in found
+        ]
+    )
 
 
 def room(account: AccountState, asking: Any, amount: int) -> int:
     """Return how much of `amount` the hard budgets have room for: 0 or more. Args: as for `counted`."""
-    for budget in account.budgets:
-        subject = _subject(budget, asking) if budget.is_hard else None
-        if subject is not None:
-            amount = min(amount, budget.limit - budget.at(account.now_us).used(subject))
+    for budget, subject in _counting(account, asking):
+        if budget.is_hard:
+            amount = min(amount, budget.limit - budget.used(_steps(account, budget, subject), account.now_us))
     return max(0, amount)
 
 
@@ -76,12 +74,16 @@ def room(account: AccountState, asking: Any, amount: int) -> int:
 def set_budget(account: AccountState, request: BudgetRequest) -> Entries:
     """Set a budget, or replace the one of its name, by an `adjust` entry of 0; no credits move.
 
-    A budget with the same window and scope as before goes on counting, another one begins with nothing used.
+    A budget with the same window and scope as before goes on counting, another one begins with nothing used. The scopes of its
+    parents are those of now: what becomes of a parent later does not change it.
 
     Raises:
-        BudgetLimit: the account has too many budgets.
+        BudgetLimit: the account has too many budgets, or they would nest too deep.
+        BudgetNotFound: the account has no budget of the parent's name.
     """
     booked, account = settle_due(account)
+    others = {budget.name: budget for budget in account.budgets}
+    known = others.get(request.budget)
     new = Budget(
         request.budget,
         request.limit,
@@ -92,15 +94,29 @@ def set_budget(account: AccountState, request: BudgetRequest) -> Entries:
         request.label,
         request.subject,
         request.mode == HARD,
+        account.sequence + 1,
+        request.parent,
+        _within(others, request),
     )
-    others = {budget.name: budget for budget in account.budgets}
-    known = others.get(new.name)
     if known is not None and known.counts_as == new.counts_as:
-        new = new._replace(counters=known.counters, shares=known.shares).at(account.now_us)
+        new = new._replace(setting=known.setting)
     others[new.name] = new
     if len(others) > MAX_BUDGETS:
         raise BudgetLimit(what="budgets", limit=MAX_BUDGETS)
     return [*booked, _setting(account, request, tuple([others[name] for name in sorted(others)]))]
+
+
+def _within(others: dict[str, Budget], request: BudgetRequest) -> tuple[Scope, ...]:
+    if request.parent is None:
+        return ()
+    parent = others.get(request.parent)
+    if parent is None:
+        raise BudgetNotFound(budget=request.parent)
+    if (request.by, request.label) in {(level.by, level.label) for level in parent.levels}:
+        raise Invalid(pointer="/parent", rule="same-scope", detail="must count by something else than this budget")
+    if len(parent.levels) >= MAX_LEVELS:
+        raise BudgetLimit(what="levels of budgets", limit=MAX_LEVELS)
+    return parent.levels
 
 
 @decides(EndBudgetRequest)
@@ -121,26 +137,43 @@ def _setting(account: AccountState, request: BudgetRequest | EndBudgetRequest, b
     setting: dict[str, Any] = {"budget": request.budget}
     if isinstance(request, BudgetRequest):
         setting["settings"] = {name: getattr(request, name) for name in SETTINGS}
+        if request.parent is not None:
+            setting["settings"]["parent"] = request.parent
     return account.next_entry("adjust", 0, lots=account.lots, budgets=budgets, counterpart=setting, request=request)
 
 
-def _subject(budget: Budget, asking: Any) -> str | None:
-    subject = counted_subject(budget, asking)
-    if subject is not None and len(subject) > MAX_SUBJECT_CHARACTERS:
-        detail = f"must be at most {MAX_SUBJECT_CHARACTERS} characters: the budget {budget.name} counts by it"
-        raise Invalid(pointer=f"/metadata/{budget.label}", rule="too-long", detail=detail)
-    return subject
+def _counting(account: AccountState, asking: Any) -> list[tuple[Budget, str]]:
+    found = counting(account.budgets, asking)
+    for budget, subject in found:
+        if len(subject) > MAX_SUBJECT_CHARACTERS:
+            _check_names(budget, subject, asking)
+    return found
 
 
-def _refusal(exceeded: list[tuple[Budget, str]], now_us: int, amount: int) -> BudgetExceeded:
+def _check_names(budget: Budget, subject: str, asking: Any) -> None:
+    for scope, name in names_of(asking, budget):
+        if len(name) > MAX_SUBJECT_CHARACTERS or len(subject.encode()) > MAX_SUBJECT_BYTES:
+            detail = f"must be at most {MAX_SUBJECT_CHARACTERS} characters: the budget {budget.name} counts by it"
+            raise Invalid(pointer=f"/metadata/{scope.label}", rule="too-long", detail=detail)
+
+
+def _steps(account: AccountState, budget: Budget, subject: str) -> Steps:
+    return account.counters.get((budget.setting, subject), NO_STEPS)
+
+
+def _refusal(account: AccountState, exceeded: list[tuple[Budget, str]], amount: int) -> BudgetExceeded:
     """The refusal by the budget that gets room last; one whose limit is below the amount never does."""
-    budget, subject = max(exceeded, key=lambda each: (each[0].limit < amount, each[0].resets_us(each[1], now_us, amount) or 0))
-    used, resets_us = budget.used(subject), budget.resets_us(subject, now_us, amount)
+
+    def resets_us(budget: Budget, subject: str) -> int | None:
+        return budget.resets_us(_steps(account, budget, subject), account.now_us, amount)
+
+    budget, subject = max(exceeded, key=lambda each: (each[0].limit < amount, resets_us(*each) or 0, len(each[0].within)))
+    used, resets = budget.used(_steps(account, budget, subject), account.now_us), resets_us(budget, subject)
     return BudgetExceeded(
         budget=budget.name,
-        subject=subject if budget.by != "holder" else None,
+        subject=own_subject(budget, subject),
         requested=amount,
-        resets_at=None if resets_us is None else to_text(resets_us),
+        resets_at=None if resets is None else to_text(resets),
         limit=budget.limit,
         used=used,
         remaining=max(0, budget.limit - used),

@@ -20,6 +20,7 @@ from ledger.errors import (
     RevocationExceedsGrant,
 )
 from ledger.rules.accounts import AccountState
+from ledger.rules.budgets.states import Counts
 from ledger.rules.decisions import budget_rules, insufficient, overage_rules
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import FROZEN, THAWED, Entry
@@ -112,7 +113,7 @@ def spend(
     Raises:
         HolderFrozen: nothing can be spent.
         InsufficientCredits: fewer credits are available now; for a partial spend, none are.
-        BudgetExceeded: a hard budget has less left; for a partial spend, nothing. BudgetLimit.
+        BudgetExceeded: a hard budget has less left; for a partial spend, nothing.
     """
     amount = request.amount if amount is None else amount
     assert amount is not None
@@ -124,11 +125,11 @@ def spend(
         requested, amount = amount, min(amount, available + on_overage) or amount
     check_available(account, amount, available + on_overage, overdraft=overdraft, on_overage=on_overage)
     booked, account = settle_due(account)
-    budgets = None
+    counts: Counts = ()
     if account.budgets:
         if requested is not None:
             amount = budget_rules.room(account, request, amount) or amount
-        budgets = budget_rules.counted(account, request, amount, requested=requested)
+        counts = budget_rules.counted(account, request, amount, requested=requested)
     granted, account, postpaid = overage_rules.grant_missing(account, amount, on_overage)
     lots, drawn = take(account.lots, amount, account.now_us)
     entry = account.next_entry(
@@ -139,7 +140,7 @@ def spend(
         request=request,
         rating=rating,
         requested=requested,
-        budgets=budgets,
+        counts=counts,
         postpaid=postpaid,
     )
     return [*booked, *granted, entry]

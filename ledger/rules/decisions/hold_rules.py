@@ -4,11 +4,10 @@ from typing import Any
 
 from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HolderFrozen, HoldLimit, Invalid, NotAHold
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import Budgets, captured, given_back
 from ledger.rules.decisions import overage_rules
 from ledger.rules.decisions.budget_rules import counted
 from ledger.rules.decisions.credits import check_available
-from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
+from ledger.rules.decisions.settlement import Entries, counts_of_release, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
 from ledger.rules.instants import to_us
@@ -28,7 +27,7 @@ def hold(
         Invalid: `expires_at` is not within the next 31 days.
         HolderFrozen: nothing can be held.
         InsufficientCredits: fewer credits are available now, with overage and without the overdraft.
-        BudgetExceeded, BudgetLimit: as for `credits.spend`.
+        BudgetExceeded: as for `credits.spend`.
         HoldLimit: the account has too many open holds.
     """
     expires_us = _expiry(account, account.now_us + DEFAULT_HOLD_US if request.expires_at is None else to_us(request.expires_at))
@@ -41,7 +40,7 @@ def hold(
     check_available(account, amount, available + on_overage, on_overage=on_overage)
     booked, account = settle_due(account)
     granted, account, of_overage = overage_rules.grant_missing(account, amount, on_overage)
-    budgets = counted(account, request, amount, hold=account.sequence + 1) if account.budgets else None
+    counts = counted(account, request, amount) if account.budgets else ()
     lots, drawn = take(account.lots, amount, account.now_us)
     holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
     if _counted_parts(holds) > MAX_HOLD_PARTS:
@@ -53,7 +52,7 @@ def hold(
         drawn=drawn,
         held=account.held + amount,
         holds=holds,
-        budgets=budgets,
+        counts=counts,
         request=request,
         rating=rating,
         postpaid=of_overage,
@@ -86,7 +85,7 @@ def capture(
         CaptureExceedsHold: fewer credits are held, and `over_capture` is "refuse".
         HolderFrozen: fewer credits are held, and nothing else can be spent.
         InsufficientCredits: held and available credits together are fewer, and `over_capture` is "if_available".
-        BudgetExceeded, BudgetLimit: as for `credits.spend`, for what is taken beyond the hold; it counts as the hold did.
+        BudgetExceeded: as for `credits.spend`, for what is taken beyond the hold; it counts as the hold did.
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
     amount = request.amount if amount is None else amount
@@ -108,7 +107,7 @@ def capture(
         entries += freed
         account = account.after_all(freed)
         rest = ()
-    budgets = _budgets_after(account, hold_entry, held.sequence, amount - beyond, beyond) if account.budgets else None
+    counts = counted(account, hold_entry, beyond) if account.budgets else ()
     granted, account, postpaid_beyond = overage_rules.grant_missing(account, beyond, on_overage)
     entries += granted
     lots, drawn_beyond = take(account.lots, beyond, account.now_us)
@@ -119,19 +118,13 @@ def capture(
         drawn=_added(as_drawn(taken), drawn_beyond),
         held=account.held - (amount - beyond),
         holds=_with_parts(account.holds, held, rest),
-        budgets=budgets,
+        counts=counts,
         refers_to=held.sequence,
         request=request,
         rating=rating,
         postpaid=postpaid(taken) + postpaid_beyond,
     )
     return [*entries, entry]
-
-
-def _budgets_after(account: AccountState, hold_entry: Entry | None, hold: int, of_hold: int, beyond: int) -> Budgets:
-    """Return the budgets after a capture of `of_hold` from the hold and `beyond` from the balance."""
-    account = account._replace(budgets=captured(account.budgets, hold, of_hold))
-    return counted(account, hold_entry, beyond) if beyond else account.budgets
 
 
 @decides(ReleaseRequest)
@@ -200,7 +193,7 @@ def _release(account: AccountState, held: Hold, kept: Lots, rest: Lots, request:
         drawn=as_drawn(rest),
         held=account.held - amount,
         holds=_with_parts(account.holds, held, kept),
-        budgets=given_back(account.budgets, held.sequence, amount) if account.budgets else None,
+        counts=counts_of_release(account, held.sequence, amount, at_us=account.now_us) if account.budgets else (),
         refers_to=held.sequence,
         request=request,
         reason="captured less",

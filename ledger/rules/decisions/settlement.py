@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import Budgets, given_back
+from ledger.rules.budgets.states import Counts, given_back
 from ledger.rules.entries import Entry
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import postpaid
@@ -58,7 +58,7 @@ def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, 
             held=account.held - change.amount if is_release else None,
             holds=tuple([hold for hold in account.holds if hold.sequence != change.refers_to]) if is_release else None,
             refers_to=change.refers_to,
-            budgets=_budgets_after(account, change) if account.budgets else None,
+            counts=_counts_of(account, change) if account.budgets else (),
             effective_us=change.effective_us,
             reason=CLAIM_SETTLED if change.claims is not None else booked[0] if booked else "",
             claims=change.claims,
@@ -81,7 +81,14 @@ def _on_overage(account: AccountState, change: Change) -> dict[str, Any]:
     return {"postpaid": change.amount, "overage": overage}
 
 
-def _budgets_after(account: AccountState, change: Change) -> Budgets:
+def _counts_of(account: AccountState, change: Change) -> Counts:
+    """What an expired hold gives back to the budgets that counted it."""
     if change.kind != "release" or change.refers_to is None:
-        return account.budgets
-    return given_back(account.budgets, change.refers_to, change.amount)
+        return ()
+    return counts_of_release(account, change.refers_to, change.amount, at_us=change.effective_us)
+
+
+def counts_of_release(account: AccountState, hold: int, amount: int, *, at_us: int) -> Counts:
+    """Return what the budgets count of the release of `amount` of a hold at a time."""
+    held = account.held_counts.get(hold, ())
+    return given_back(account.budgets, held, amount, counters=account.counters, at_us=at_us)

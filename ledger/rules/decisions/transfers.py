@@ -58,7 +58,7 @@ def transfer(
         ClocksDiffer: the holders' test clocks do.
         HolderFrozen: the source or the target is frozen.
         InsufficientCredits: the source has fewer credits available.
-        BudgetExceeded, BudgetLimit: of the source, as for `credits.spend`.
+        BudgetExceeded: of the source, as for `credits.spend`.
         TransfersRefused: the target refuses them.
         LotLimit, BalanceLimit: the target would exceed the limits of received credits.
     """
@@ -71,7 +71,7 @@ def transfer(
     if not is_accepted:
         raise TransfersRefused(to=target.holder_id)
     given, source = settle_due(source)
-    budgets = counted(source, request, request.amount) if source.budgets else None
+    counts = counted(source, request, request.amount) if source.budgets else ()
     lots, drawn = take(source.lots, request.amount, source.now_us)
     entry = source.next_entry(
         "transfer_out",
@@ -79,7 +79,7 @@ def transfer(
         lots=lots,
         drawn=drawn,
         counterpart={"holder_id": target.holder_id},
-        budgets=budgets,
+        counts=counts,
         request=request,
     )
     return [*given, entry], _arrivals(target, request, entry, parts_of(source.lots, drawn))

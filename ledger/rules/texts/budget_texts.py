@@ -33,6 +33,8 @@ def setting_words(counterpart: Mapping[str, Any] | None, number: Any) -> str:
         return f"has no budget {name}"
     window = window_words(settings["window"], settings["hours"], settings["time_zone"])
     whose = scope_words(settings["by"], settings["label"], settings["subject"])
+    if settings.get("parent"):
+        whose += f" within {settings['parent']}"
     return f"has the {settings['mode']} budget {name}, {number(settings['limit'])} {window} for {whose},"
 
 

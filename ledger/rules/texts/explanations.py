@@ -9,6 +9,7 @@ from typing import Any
 
 from ledger.errors import BudgetExceeded
 from ledger.rules.accounts import AccountState
+from ledger.rules.budgets.states import own_subject, parents_of
 from ledger.rules.costs.shares import CostChange
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
@@ -75,7 +76,7 @@ def explain(
         "after": _state(before.after(entry)),
         "lots": _lots(entry, before),
         "costs": _costs(entry),
-        "budgets": list(_budgets(entry, before)),
+        "budgets": list(_budgets(entry)),
         "booked_before": [_booked(each) for each in booked_before],
         "booked_after": [_booked(each) for each in booked_after],
         "refers_to": None if referred is None else _referred(entry, before, referred),
@@ -237,25 +238,23 @@ def _cost_text(kind: str, change: CostChange, left: int) -> str:
 # The budgets -----------------------------------------------------------------------------------------
 
 
-def _budgets(entry: Entry, before: AccountState) -> Iterator[dict[str, Any]]:
-    """Yield what each budget had counted before and after the entry, for the subjects that the entry changed."""
-    earlier = {budget.name: budget.at(before.now_us) for budget in before.budgets}
-    after = [budget.at(before.now_us) for budget in entry.budgets if entry.kind != "adjust"]
-    for budget in after:
-        known = earlier[budget.name]
-        for subject in sorted({counter.subject for each in (known, budget) for counter in each.counters}):
-            used_before, used = known.used(subject), budget.used(subject)
-            if used != used_before:
-                yield {
-                    "budget": budget.name,
-                    "subject": None if budget.by == "holder" else subject,
-                    "mode": budget.mode,
-                    "limit": budget.limit,
-                    "used_before": used_before,
-                    "used": used,
-                    "text": f"{scope_words(budget.by, budget.label, subject).capitalize()} has used {used} of {budget.limit} "
-                    f"{window_words(budget.window, budget.hours, budget.time_zone)}; before, {used_before}.",
-                }
+def _budgets(entry: Entry) -> Iterator[dict[str, Any]]:
+    """Yield what each budget that counted the entry, or got something back from it, had counted before and after it."""
+    known = {budget.setting: budget for budget in entry.budgets}
+    for each in entry.counts:
+        budget = known[each.setting]
+        subject, used_before = own_subject(budget, each.subject), each.total - each.amount
+        yield {
+            "budget": budget.name,
+            "subject": subject,
+            "within": parents_of(budget, each.subject),
+            "mode": budget.mode,
+            "limit": budget.limit,
+            "used_before": used_before,
+            "used": each.total,
+            "text": f"{scope_words(budget.by, budget.label, subject).capitalize()} has used {each.total} of {budget.limit} "
+            f"{window_words(budget.window, budget.hours, budget.time_zone)}; before, {used_before}.",
+        }
 
 
 # Sentences -------------------------------------------------------------------------------------------

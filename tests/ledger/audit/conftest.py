@@ -11,13 +11,34 @@ from tests.ledger.audit.tampering import execute
 from tests.ledger.random_histories import HOUR_US, START_US, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
 
+COUNTED_AS_STORED = """
+    CREATE FUNCTION pg_temp.count_entry() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF TG_OP = 'DELETE' THEN
+            DELETE FROM ledger_budget_counter;
+            RETURN NULL;
+        END IF;
+        INSERT INTO ledger_budget_counter AS known (holder_id, credit_type, setting, subject, start_us, used, sequence)
+        SELECT NEW.holder_id, NEW.credit_type, (c ->> 0)::bigint, c ->> 1, (c ->> 2)::bigint, (c ->> 3)::bigint, NEW.sequence
+        FROM json_array_elements(NEW.counts) AS c
+        ON CONFLICT (holder_id, credit_type, setting, start_us, subject)
+        DO UPDATE SET used = known.used + excluded.used, sequence = excluded.sequence;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER counted_as_stored AFTER INSERT ON ledger_entry FOR EACH ROW EXECUTE FUNCTION pg_temp.count_entry();
+    CREATE TRIGGER forgotten AFTER DELETE ON ledger_entry FOR EACH STATEMENT EXECUTE FUNCTION pg_temp.count_entry();
+"""
+"""Whoever stores entries without the ledger's triggers has the counters say what the entries count."""
+
 
 @pytest.fixture
 def empty_ledger(raw_connection: Callable[..., Connection]) -> Iterator[Connection]:
     """A superuser's session on an empty ledger with its triggers disabled, as a tamperer would do; rolled back at the end."""
     session = raw_connection("superuser")
     session.execute("ALTER TABLE ledger_entry DISABLE TRIGGER ALL")
-    session.execute("TRUNCATE ledger_entry")
+    session.execute("TRUNCATE ledger_entry, ledger_budget_counter")
+    session.execute("ALTER TABLE ledger_budget_counter DROP CONSTRAINT ledger_budget_counter_not_below_0")
+    session.execute(COUNTED_AS_STORED)
     yield session
     session.rollback()
 

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pytest
 
 from ledger import rules
 from ledger.audit.auditing import audit
 from ledger.rules import Entry
-from ledger.rules.budgets.states import Budget, Counter
+from ledger.rules.budgets.states import Count
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import HOUR_US, RulesLedger
 from tests.ledger.rules.budgets.test_budgets import BudgetHistory
 
-Change = Callable[[Budget], Budget]
+Change = Callable[[Entry], Entry]
 
 
 @pytest.mark.products(most=1)
@@ -31,6 +32,30 @@ def test_random_histories_of_budgets_break_no_law(empty_ledger, start):
     assert audit([empty_ledger], slice_entries=100).findings == []
 
 
+def test_a_history_of_nested_and_individual_budgets_breaks_no_law(empty_ledger):
+    ledger = RulesLedger()
+    execute(ledger, rules.GrantRequest, "g", amount=1_000)
+    each = {"window": "day"}
+    for number, setting in enumerate(
+        (
+            {"budget": "team", "limit": 900, "window": "rolling", "hours": 24},
+            {"budget": "member", "limit": 100, "by": "label", "label": "member", "parent": "team"},
+            {"budget": "ann", "limit": 500, "by": "label", "label": "member", "parent": "team", "subject": "ann"},
+            {"budget": "agent", "limit": 40, "by": "label", "label": "agent", "parent": "member"},
+            {"budget": "agent-of-ann", "limit": 90, "by": "label", "label": "agent", "parent": "ann"},
+        )
+    ):
+        execute(ledger, rules.BudgetRequest, f"b{number}", **each | setting)
+    for number, member in enumerate(("ann", "ben", 'x"\\', "", "ann")):
+        metadata = {"member": member, "agent": "a1"} if member else {"agent": {"of": [1, "two"]}}
+        execute(ledger, rules.SpendRequest, f"s{number}", amount=40, metadata=metadata)
+        hold = execute(ledger, rules.HoldRequest, f"h{number}", amount=5, metadata=metadata | {"agent": "a2"})
+        execute(ledger, rules.CaptureRequest, f"c{number}", hold=hold.sequence, amount=3)
+        ledger.now_us += HOUR_US
+    store(empty_ledger, ledger.entries["ada"])
+    assert laws_broken(empty_ledger) == {}
+
+
 def history() -> list[Entry]:
     """1 grant, 2 budget of 10 a day for each member, 3 spend of 4 by ann, 4 hold of 5 by ben, 5 release, 6 spend of 6 by ann."""
     ledger = RulesLedger()
@@ -44,38 +69,64 @@ def history() -> list[Entry]:
     return ledger.entries["ada"]
 
 
-def counters(budget: Budget, *of: tuple[str, int, int]) -> Budget:
-    return budget._replace(counters=tuple(Counter(subject, ((start, used),)) for subject, start, used in of))
+def counts(*of: tuple[str, int, int, int]) -> Change:
+    """Have an entry count for other subjects, in other steps, other amounts, with other use after it."""
+    return lambda entry: entry._replace(counts=tuple(Count(2, *each, each[-1]) for each in of))
 
 
-DAY = history()[2].budgets[0].counters[0].steps[0][0]
-CHANGES: dict[str, tuple[int, Change | None]] = {
-    "a spend is counted with less": (3, lambda budget: counters(budget, ("ann", DAY, 3))),
-    "a spend is not counted": (3, lambda budget: counters(budget)),
-    "a spend is counted for another": (3, lambda budget: counters(budget, ("ben", DAY, 4))),
-    "a spend is counted for another day": (3, lambda budget: counters(budget, ("ann", DAY - 24 * HOUR_US, 4))),
-    "a release gives back more": (5, lambda budget: counters(budget, ("ann", DAY, 2))),
-    "a limit changes": (6, lambda budget: budget._replace(limit=11)),
-    "the limit is lower than what was spent": (6, lambda budget: budget._replace(limit=9)),
-    "a mode changes": (6, lambda budget: budget._replace(is_hard=False)),
-    "the state is lost": (6, None),
+def settings(**changed: Any) -> Change:
+    return lambda entry: entry._replace(budgets=(entry.budgets[0]._replace(**changed),))
+
+
+DAY = history()[2].counts[0].start_us
+EARLIER = DAY - 24 * HOUR_US
+CHANGES: dict[str, tuple[int, Change, set[str]]] = {
+    "a spend is counted with less": (3, counts(("ann", DAY, 3, 3)), {"budgets", "counters"}),
+    "a spend is not counted": (3, counts(), {"budgets", "counters"}),
+    "a spend is counted for another": (3, counts(("ben", DAY, 4, 4)), {"budgets", "counters"}),
+    "a spend is counted for another day": (3, counts(("ann", EARLIER, 4, 4)), {"budgets", "counters"}),
+    "a spend is counted twice": (3, counts(("ann", DAY, 4, 4), ("ann", EARLIER, 4, 4)), {"budgets"}),
+    "a spend says that less is used": (6, counts(("ann", DAY, 6, 9)), {"counters"}),
+    "a release gives back more": (5, counts(("ben", DAY, -6, 0)), {"budgets", "counters"}),
+    "a release gives back for another": (5, counts(("ann", DAY, -4, 0)), {"budgets", "counters"}),
+    "a release gives nothing back": (5, counts(), {"budgets"}),
+    "a limit changes": (6, settings(limit=11), {"budgets"}),
+    "the limit is lower than what was spent": (6, settings(limit=9), {"budgets"}),
+    "a mode changes": (6, settings(is_hard=False), {"budgets"}),
+    "it counts from another entry": (6, settings(setting=1), {"budgets"}),
+    "the state is lost": (6, lambda entry: entry._replace(budgets=(), counts=()), {"budgets"}),
 }
 
 
 @pytest.mark.products(most=3)
 @pytest.mark.parametrize("what", CHANGES)
-def test_each_change_of_a_state_is_found(empty_ledger, what):
-    sequence, change = CHANGES[what]
+def test_each_change_of_a_state_or_count_is_found(empty_ledger, what):
+    sequence, change, laws = CHANGES[what]
     entries = history()
     store(empty_ledger, entries)
     assert laws_broken(empty_ledger) == {}
     empty_ledger.execute("DELETE FROM ledger_entry")
-    wrong = [
-        each._replace(budgets=(change(each.budgets[0]),) if change else ()) if each.sequence == sequence else each
-        for each in entries
-    ]
-    store(empty_ledger, rechained(wrong))
-    assert laws_broken(empty_ledger).keys() == {"budgets"}
+    store(empty_ledger, rechained([change(each) if each.sequence == sequence else each for each in entries]))
+    assert laws_broken(empty_ledger).keys() == laws
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "UPDATE ledger_budget_counter SET used = used - 1 WHERE subject = 'ann'",
+        "UPDATE ledger_budget_counter SET sequence = sequence + 1 WHERE subject = 'ann'",
+        "UPDATE ledger_budget_counter SET subject = 'cy' WHERE subject = 'ann'",
+        "UPDATE ledger_budget_counter SET start_us = start_us - 1 WHERE subject = 'ann'",
+        "UPDATE ledger_budget_counter SET setting = 1 WHERE subject = 'ann'",
+        "DELETE FROM ledger_budget_counter WHERE subject = 'ann'",
+        "INSERT INTO ledger_budget_counter VALUES ('ada', 'credits', 2, 0, 10, 3, 'cy')",
+    ],
+)
+def test_a_counter_that_the_entries_do_not_add_up_to_is_found(empty_ledger, tampering):
+    store(empty_ledger, history())
+    assert laws_broken(empty_ledger) == {}
+    empty_ledger.execute(tampering)
+    assert laws_broken(empty_ledger).keys() == {"counters"}
 
 
 def test_a_spend_beyond_a_hard_limit_is_found(empty_ledger):

@@ -36,17 +36,17 @@ def forge(session: Connection, holder_id: str, sequence: int, column: str, value
     assert session.execute(changed, [value, holder_id, sequence]).rowcount == 1
 
 
-def budgets(*, start: str = "0", zone: str = "UTC", shares: str = "") -> str:
-    return f'[["b",50,"day",null,"{zone}","holder",null,null,1,[["",[[{start},4]]]],[{shares}]]]'
+def counts(*, start: str = "0", amount: str = "5") -> str:
+    return f'[[2,"",{start},{amount},9]]'
 
 
 FORGED: dict[str, tuple[str, str, int, str, str]] = {
-    "budgets that are no array": ("budgets", "ada", 4, "budgets", "7"),
-    "a budget that is no array": ("budgets", "ada", 4, "budgets", "[7]"),
-    "budgets that are an object": ("budgets", "ada", 4, "budgets", '{"forged": 1}'),
-    "a start that is no number": ("budgets", "ada", 4, "budgets", budgets(start='"soon"')),
-    "a start beyond all numbers": ("budgets", "ada", 4, "budgets", budgets(start="1e30")),
-    "two shares of one hold": ("budgets", "ada", 4, "budgets", budgets(shares='[4,"",0,5],[4,"",0,5]')),
+    "budgets that are no array": ("budgets", "ada", 2, "budgets", "7"),
+    "budgets that are an object": ("budgets", "ada", 2, "budgets", '{"forged": 1}'),
+    "counts that are no array": ("counters", "ada", 4, "counts", "7"),
+    "a start that is no number": ("budgets", "ada", 4, "counts", counts(start='"soon"')),
+    "a start beyond all numbers": ("counters", "ada", 4, "counts", counts(start="1e30")),
+    "an amount that is no number": ("budgets", "ada", 4, "counts", counts(amount='"x"')),
     "a next period at no time": ("recurring", "ada", 2, "counterpart", '{"recurring_grant": "r", "next_at": "soon"}'),
     "a transfer from an entry without a number": ("transfers", "ada-friend", 1, "counterpart", '{"sequence": "x"}'),
     "drawn parts that are an object": ("refunds", "ada", 3, "drawn", '{"forged": 1}'),

@@ -181,6 +181,7 @@ def sets_of_kinds() -> list[set[str]]:
         *(kinds_with(lambda kind, each=each: getattr(kind, each)) for each in ("opens_lots", "takes", "changes_held", "budgets")),
         *(set(kind.refers_to) for kind in rows),
         kinds_with(lambda kind: kind.budgets == "uses"),
+        kinds_with(lambda kind: kind.budgets in ("uses", "gives back")),
         kinds_with(lambda kind: not kind.has_key),
         kinds_with(lambda kind: kind.of_lot is not None and kind.of_lot[0] in ("returned", "joined")),
         kinds_with(lambda kind: kind.changes_held and kind.moves == "nothing"),

@@ -10,7 +10,7 @@ from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import BudgetExceeded
 from ledger.rules import Entry
-from ledger.rules.budgets.states import Budget, Counter
+from ledger.rules.budgets.states import Budget, Count
 from ledger.rules.instants import to_us
 from ledger.signals import feed as feeding
 from ledger.signals.alerts.budgets import BudgetReports
@@ -67,7 +67,7 @@ def test_a_soft_budget_is_reported_once_when_more_than_its_limit_is_used(ada: st
     del made["resets_at"], made["as_of"]
     assert made == {
         "holder_id": "ada", "credit_type": "credits", "budget": "daily", "subject": None, "mode": "soft", "limit": 10, "used": 11,
-        "requested": None, "window": "day", "hours": None, "time_zone": "UTC", "sequence": entry.sequence,
+        "requested": None, "within": [], "window": "day", "hours": None, "time_zone": "UTC", "sequence": entry.sequence,
     }  # fmt: skip
 
 
@@ -112,7 +112,18 @@ def test_where_no_webhook_wants_it_nothing_is_written(db: None, webhook: MakeWeb
     assert (told(), reports()) == ([], [])
 
 
-def test_the_next_window_is_reported_again() -> None:
+def test_a_limit_that_is_lowered_below_what_is_used_is_reported_for_each_subject(ada: str) -> None:
+    limit("member", limit=100, by="label", label="member")
+    for member, amount in (("ann", 11), ("bob", 12), ("cy", 10)):
+        spend(amount, metadata={"member": member})
+    feed()
+    assert told() == []
+    limit("member", limit=10, by="label", label="member")
+    feed()
+    assert [(each["subject"], each["used"]) for each in told()] == [("ann", 11), ("bob", 12)]
+
+
+def test_the_next_window_is_reported_again(db: None) -> None:
     start = to_us(datetime(2026, 3, 1, 12, tzinfo=UTC))
     day_us = 86_400_000_000
     for budget, next_us in ((Budget("b", 10, "day", is_hard=False), day_us // 2), (rolling(hours=6), 6 * 3_600_000_000)):
@@ -130,10 +141,10 @@ def rolling(hours: int) -> Budget:
 
 def over(budget: Budget, at_us: int) -> Entry:
     """An entry at that instant after which more than the limit is used."""
-    counter = Counter("", ((budget.step(at_us), 11),))
+    count = Count(budget.setting, "", budget.step(at_us), 11, 11, 11)
     return Entry(
         "ada", "credits", 2, "spend", -11, 0, 0, (), (), (), None, None, None, None, None, at_us, at_us, "", "", "", {},
-        None, None, None, None, (budget._replace(counters=(counter,)),),
+        None, None, None, None, (budget,), counts=(count,),
     )  # fmt: skip
 
 

@@ -132,10 +132,10 @@ class BudgetExceeded(Problem):
 
 
 class BudgetLimit(Problem):
-    """The account would have too many budgets, or they would count too many subjects at the same time. Not recorded."""
+    """The account would have too many budgets, or they would nest too deep. Not recorded."""
 
     SLUG = "budget-limit"
-    what: Literal["budgets", "subjects of budgets"]
+    what: Literal["budgets", "levels of budgets"]
     limit: int
 
 

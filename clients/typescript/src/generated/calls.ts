@@ -48,6 +48,8 @@ export const CALLS = {
   setBudget: {"id": "setBudget", "method": "PUT", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** End a budget. */
   endBudget: {"id": "endBudget", "method": "DELETE", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["dry_run", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** List the usage of a budget. */
+  budgetUsage: {"id": "listBudgetUsage", "method": "GET", "path": "/v1/holders/{holder}/budgets/{budget}/usage", "query": ["limit", "cursor", "credit_type", "subject"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** List recurring grants. */
   recurringGrants: {"id": "listRecurringGrants", "method": "GET", "path": "/v1/holders/{holder}/recurring-grants", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read a recurring grant. */

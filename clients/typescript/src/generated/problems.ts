@@ -84,9 +84,9 @@ export class BudgetExceeded extends Problem {
   readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
 }
 
-/** The account would have too many budgets, or they would count too many subjects at the same time. Not recorded. */
+/** The account would have too many budgets, or they would nest too deep. Not recorded. */
 export class BudgetLimit extends Problem {
-  readonly what = this.fact<"budgets" | "subjects of budgets">("what");
+  readonly what = this.fact<"budgets" | "levels of budgets">("what");
   readonly limit = this.fact<number>("limit");
 }
 

@@ -244,6 +244,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/holders/{holder}/budgets/{budget}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listBudgetUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/holders/{holder}/recurring-grants": {
         parameters: {
             query?: never;
@@ -2819,10 +2835,12 @@ export interface components {
             by?: components["schemas"]["ByEnum"];
             /** @description By label: the key in the metadata, such as member. */
             label?: string | null;
-            /** @description The only actor, reference or value of the label that the budget counts. By default each has the whole limit; a budget by reference needs one. */
+            /** @description The only actor, reference or value of the label that the budget counts, instead of the budgets of the same window that count each one. By default each has the whole limit; a budget by reference needs one. */
             subject?: string | null;
             /** @description `hard`: what exceeds the limit is refused. `soft`: it is spent, and the budget shows it. Default: `"hard"`. */
             mode?: components["schemas"]["BudgetModeEnum"];
+            /** @description The budget in which this one nests: an agent within its member. It counts what the parent counts, and each subject once for each subject of the parent. */
+            parent?: string | null;
         };
         /** @description A budget of an account, and what is used of it. */
         BudgetBody: {
@@ -2854,8 +2872,15 @@ export interface components {
             subject: string | null;
             /** @description What happens beyond the limit. */
             mode: components["schemas"]["BudgetModeEnum"];
-            /** @description By subject, without subjects that have used nothing. */
+            /** @description The budget in which it nests; null for none. */
+            parent: string | null;
+            /** @description By subject: the ones that have used most, at most 100, without subjects that have used nothing. */
             usage: components["schemas"]["BudgetUse"][];
+            /**
+             * Format: int64
+             * @description How many subjects have used something in the window.
+             */
+            subjects: number;
             /**
              * Format: date-time
              * @description The instant of this usage.
@@ -2882,6 +2907,8 @@ export interface components {
         BudgetUse: {
             /** @description The actor, reference or value of the label; null for the account. */
             subject: string | null;
+            /** @description Of a budget that nests: the subjects of its parents, the outermost first; otherwise empty. */
+            within: string[];
             /**
              * Format: int64
              * @description Spent, held and transferred in the window, less what holds have released.
@@ -2903,6 +2930,20 @@ export interface components {
             exact_integers?: {
                 [key: string]: string;
             };
+        };
+        /** @description A page of a list. */
+        BudgetUsePage: {
+            results: components["schemas"]["BudgetUse"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
         };
         /** @enum {string} */
         ByEnum: "holder" | "actor" | "reference" | "label";
@@ -3143,6 +3184,8 @@ export interface components {
             budget: string;
             /** @description The subject that was counted; null for the whole account. */
             subject: string | null;
+            /** @description The subjects of the budget's parents. */
+            within: string[];
             /** @description hard or soft. */
             mode: string;
             /**
@@ -8710,6 +8753,8 @@ export interface components {
         reference: string;
         /** @description The name of the budget. */
         budget: string;
+        /** @description Only this actor, reference or value of the label, with any parents. */
+        subject: string | null;
         /** @description The name of the recurring grant. */
         recurring_grant: string;
         /** @description How many of its next grants to show. */
@@ -9651,6 +9696,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Entry"];
+                };
+            };
+        };
+    };
+    listBudgetUsage: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description What is counted. */
+                credit_type?: components["parameters"]["credit_type"];
+                /** @description Only this actor, reference or value of the label, with any parents. */
+                subject?: components["parameters"]["subject"];
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+                /** @description The name of the budget. */
+                budget: components["parameters"]["budget"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetUsePage"];
                 };
             };
         };

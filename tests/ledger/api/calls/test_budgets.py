@@ -39,7 +39,8 @@ def test_a_budget_is_set_read_listed_and_ended(admin: ApiClient, holder: str, bu
     assert found == {
         "holder_id": holder, "credit_type": "credits", "budget": "daily", "limit": 10, "window": "day", "hours": None,
         "time_zone": "UTC", "by": "label", "label": "member", "subject": None, "mode": "hard",
-        "usage": [{"subject": "ann", "used": 7, "remaining": 3, "exceeded": False}],
+        "parent": None, "subjects": 1,
+        "usage": [{"subject": "ann", "within": [], "used": 7, "remaining": 3, "exceeded": False}],
     }  # fmt: skip
     admin.put(f"{budgets}/all", {"limit": 5, "window": "rolling", "hours": 2, "mode": "soft"})
     listed = json.loads(admin.get(f"{budgets}?limit=1").content)
@@ -147,7 +148,7 @@ def test_the_explanation_names_the_budgets_that_counted(admin: ApiClient, holder
     explained = json.loads(admin.get(f"/v1/holders/{holder}/entries/3/explanation").content)
     assert explained["budgets"] == [
         {
-            "budget": "daily", "subject": "ann", "mode": "hard", "limit": 10, "used_before": 0, "used": 7,
+            "budget": "daily", "subject": "ann", "within": [], "mode": "hard", "limit": 10, "used_before": 0, "used": 7,
             "text": "Member ann has used 7 of 10 a day; before, 0.",
         }
     ]  # fmt: skip
@@ -156,3 +157,24 @@ def test_the_explanation_names_the_budgets_that_counted(admin: ApiClient, holder
     assert "The budget daily of ann had 7 of 10 used, and 9 were requested. It resets at " in refused
     set_up = json.loads(admin.get(f"/v1/holders/{holder}/entries/2/explanation").content)["text"]
     assert set_up == "The account has the hard budget daily, 10 credits a day for each member, from now on."
+
+
+def test_the_usage_of_a_budget_is_listed_by_subject_in_pages(admin: ApiClient, holder: str, budgets: str) -> None:
+    admin.put(f"{budgets}/member", EACH_MEMBER)
+    admin.put(f"{budgets}/agent", EACH_MEMBER | {"label": "agent", "parent": "member"})
+    for number, member in enumerate(("cy", "ann", "ben")):
+        metadata = {"member": member, "agent": "a1"}
+        services.spend(holder_id=holder, amount=number + 1, idempotency_key=member, metadata=metadata)
+    first = json.loads(admin.get(f"{budgets}/member/usage?limit=2").content)
+    assert [(each["subject"], each["used"]) for each in first["results"]] == [("ann", 2), ("ben", 3)]
+    second = json.loads(admin.get(first["next"]).content)
+    assert [(each["subject"], each["remaining"]) for each in second["results"]] == [("cy", 9)]
+    assert json.loads(admin.get(second["previous"]).content)["results"] == first["results"]
+    one = json.loads(admin.get(f"{budgets}/member/usage?subject=ann").content)["results"]
+    assert one == first["results"][:1]
+    agents = json.loads(admin.get(f"{budgets}/agent/usage?subject=a1").content)["results"]
+    assert [(each["within"], each["subject"], each["used"]) for each in agents] == [
+        (["ann"], "a1", 2), (["ben"], "a1", 3), (["cy"], "a1", 1),
+    ]  # fmt: skip
+    assert json.loads(admin.get(f"{budgets}/agent").content)["parent"] == "member"
+    assert admin.get(f"{budgets}/none/usage").status_code == 404

@@ -10,7 +10,7 @@ import pytest
 
 from ledger import rules
 from ledger.errors import BudgetExceeded, BudgetLimit, BudgetNotFound, Invalid
-from ledger.rules.budgets.states import Budget, decode_budgets, encode_budgets
+from ledger.rules.budgets.states import decode_budgets, decode_counts, encode_budgets, encode_counts
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.texts.explanations import explain
 from tests.ledger.random_histories import HOUR_US, RulesLedger
@@ -217,8 +217,11 @@ def ledger_with(**settings: Any) -> BudgetHistory:
     return history
 
 
-def budget(history: BudgetHistory) -> Budget:
-    return history.ledger.account("ada").budgets[0]
+def used(history: BudgetHistory, subject: str = "") -> int:
+    """What the subject has used of the first budget."""
+    account = history.ledger.account("ada")
+    budget = account.budgets[0]
+    return budget.used(account.counters.get((budget.setting, subject), {}), account.now_us)
 
 
 def test_a_spend_up_to_the_limit_is_taken_and_one_more_is_refused_until_the_window_ends() -> None:
@@ -253,21 +256,22 @@ def test_a_hold_counts_once_and_what_is_released_is_given_back_to_its_day() -> N
     with pytest.raises(BudgetExceeded):
         history.run(rules.SpendRequest, amount=3)
     history.run(rules.CaptureRequest, hold=hold, amount=5, final=False)
-    assert budget(history).used("") == 8
+    assert used(history) == 8
     history.run(rules.ReleaseRequest, hold=hold)
-    assert (budget(history).used(""), budget(history).shares) == (5, ())
+    assert used(history) == 5
     late = history.run(rules.HoldRequest, amount=5, expires_at=expires_at).sequence
     history.ledger.now_us += 24 * HOUR_US
     history.run(rules.SpendRequest, amount=10)
     history.run(rules.ReleaseRequest, hold=late)
-    assert budget(history).used("") == 10  # the day of the hold is over: its release gives the next day nothing
+    assert used(history) == 10  # the day of the hold is over: its release gives the next day nothing
 
 
 def test_an_expired_hold_gives_back_without_a_job() -> None:
     history = ledger_with()
     history.run(rules.HoldRequest, amount=10)
     history.ledger.now_us += HOUR_US
-    assert history.run(rules.SpendRequest, amount=10).budgets[0].used("") == 10
+    history.run(rules.SpendRequest, amount=10)
+    assert used(history) == 10
 
 
 def test_a_capture_beyond_its_hold_counts_for_the_member_of_the_hold() -> None:
@@ -277,37 +281,37 @@ def test_a_capture_beyond_its_hold_counts_for_the_member_of_the_hold() -> None:
         history.run(rules.CaptureRequest, hold=hold, amount=11, over_capture="if_available")
     assert (refused.value.subject, refused.value.used, refused.value.requested) == ("ann", 4, 7)
     history.run(rules.CaptureRequest, hold=hold, amount=10, over_capture="if_available", metadata={"member": "ben"})
-    assert (budget(history).used("ann"), budget(history).used("ben"), budget(history).shares) == (10, 0, ())
+    assert (used(history, "ann"), used(history, "ben")) == (10, 0)
 
 
 def test_a_transfer_counts_and_a_refund_gives_nothing_back() -> None:
     history = ledger_with()
     spend = history.run(rules.SpendRequest, amount=6).sequence
     history.run(rules.RefundRequest, spend=spend)
-    assert budget(history).used("") == 6
+    assert used(history) == 6
     with pytest.raises(BudgetExceeded):
         history.run(rules.TransferRequest, to="bob", amount=5)
     history.run(rules.TransferRequest, to="bob", amount=4)
-    assert budget(history).used("") == 10
+    assert used(history) == 10
 
 
 def test_what_pays_an_invoice_does_not_count() -> None:
     history = ledger_with()
-    assert history.run(rules.SpendRequest, amount=50, actor="billing").budgets == history.ledger.account("ada").budgets
-    assert budget(history).counters == ()
+    assert history.run(rules.SpendRequest, amount=50, actor="billing").counts == ()
+    assert history.ledger.account("ada").counters == {}
 
 
 def test_a_soft_budget_counts_and_refuses_nothing() -> None:
     history = ledger_with(mode="soft")
     history.run(rules.SpendRequest, amount=25)
-    assert budget(history).used("") == 25
+    assert used(history) == 25
 
 
 def test_each_member_has_the_whole_limit_and_who_names_no_member_shares_one() -> None:
     history = ledger_with(by="label", label="member")
     for metadata in ({"member": "ann"}, {"member": "ben"}, {"member": 7}, {}):
         history.run(rules.SpendRequest, amount=10, metadata=metadata)
-    assert [counter.subject for counter in budget(history).counters] == ["", "7", "ann", "ben"]
+    assert sorted(subject for _, subject in history.ledger.account("ada").counters) == ["", "7", "ann", "ben"]
     with pytest.raises(BudgetExceeded) as refused:
         history.run(rules.SpendRequest, amount=1, metadata={"other": "x"})
     assert refused.value.subject == ""
@@ -316,8 +320,10 @@ def test_each_member_has_the_whole_limit_and_who_names_no_member_shares_one() ->
 def test_a_budget_goes_on_counting_with_another_limit_and_begins_again_with_another_window() -> None:
     history = ledger_with()
     history.run(rules.SpendRequest, amount=10)
-    assert history.run(rules.BudgetRequest, budget="b", limit=4, window="day", mode="soft").budgets[0].used("") == 10
-    assert history.run(rules.BudgetRequest, budget="b", limit=4, window="week").budgets[0].used("") == 0
+    history.run(rules.BudgetRequest, budget="b", limit=4, window="day", mode="soft")
+    assert used(history) == 10
+    history.run(rules.BudgetRequest, budget="b", limit=4, window="week")
+    assert used(history) == 0
 
 
 def test_an_explanation_names_the_budgets_that_an_entry_changed_and_not_those_whose_window_ended_before_it() -> None:
@@ -344,19 +350,108 @@ def test_a_budget_ends_and_no_state_is_left() -> None:
     assert history.run(rules.SpendRequest, amount=500).budgets == ()
 
 
-def test_there_are_at_most_20_budgets_and_200_subjects() -> None:
+def test_there_are_at_most_20_budgets() -> None:
     history = ledger_with(by="label", label="member")
     for number in range(19):
         history.run(rules.BudgetRequest, budget=f"n{number}", limit=1_000, window="day")
     with pytest.raises(BudgetLimit) as refused:
         history.run(rules.BudgetRequest, budget="one.more", limit=1, window="day")
     assert refused.value.facts == {"what": "budgets", "limit": 20}
-    for number in range(181):
-        history.run(rules.SpendRequest, amount=1, metadata={"member": str(number)})
-    with pytest.raises(BudgetLimit):
-        history.run(rules.SpendRequest, amount=1, metadata={"member": "one more"})
-    history.ledger.now_us += 24 * HOUR_US
-    assert len(history.run(rules.SpendRequest, amount=1, metadata={"member": "one more"}).budgets[0].counters) == 1
+
+
+def test_the_number_of_subjects_is_not_limited_and_an_entry_names_only_its_own() -> None:
+    history = ledger_with(by="label", label="member")
+    sizes = set()
+    for number in range(100, 400):
+        entry = history.run(rules.SpendRequest, amount=1, metadata={"member": str(number)})
+        assert [(each.subject, each.used) for each in entry.counts] == [(str(number), 1)]
+        sizes.add(len(encode_budgets(entry.budgets)) + len(encode_counts(entry.counts)))
+    assert len(sizes) == 1
+    assert decode_counts(encode_counts(entry.counts)) == entry.counts
+
+
+EACH = {"limit": 10, "window": "day", "by": "label"}
+
+
+def of(member: str, agent: str = "", **more: str) -> dict[str, Any]:
+    return {"amount": 8, "metadata": {"member": member, "agent": agent} | more}
+
+
+def test_an_individual_budget_overrides_the_common_one_of_its_window() -> None:
+    history = ledger_with(by="label", label="member")
+    history.run(rules.BudgetRequest, budget="ann", **EACH | {"limit": 50}, label="member", subject="ann")
+    history.run(rules.BudgetRequest, budget="cy", **EACH | {"limit": 3}, label="member", subject="cy")
+    history.run(rules.BudgetRequest, budget="month", limit=60, window="month", by="label", label="member")
+    spend = history.run(rules.SpendRequest, amount=45, metadata={"member": "ann"})
+    settings = {each.name: each.setting for each in spend.budgets}
+    assert {each.setting for each in spend.counts} == {settings["ann"], settings["month"]}
+    for member, amount, budget in (("ben", 11, "b"), ("cy", 4, "cy"), ("ann", 6, "ann")):
+        with pytest.raises(BudgetExceeded) as refused:
+            history.run(rules.SpendRequest, amount=amount, metadata={"member": member})
+        assert (refused.value.budget, refused.value.subject) == (budget, member)
+
+
+def test_a_nested_budget_counts_each_subject_within_each_of_its_parents() -> None:
+    history = ledger_with(limit=20, by="label", label="member")
+    history.run(rules.BudgetRequest, budget="agent", **EACH, label="agent", parent="b")
+    for member in ("ann", "ben"):
+        history.run(rules.SpendRequest, **of(member, "a1"))
+        with pytest.raises(BudgetExceeded) as refused:
+            history.run(rules.SpendRequest, **of(member, "a1"))
+        assert (refused.value.budget, refused.value.subject, refused.value.used) == ("agent", "a1", 8)
+    counts = history.run(rules.SpendRequest, **of("ann", "a2")).counts
+    assert [(each.subject, each.used) for each in counts] == [('["ann", "a2"]', 8), ("ann", 16)]
+    with pytest.raises(BudgetExceeded) as refused:
+        history.run(rules.SpendRequest, **of("ann", "a3"))
+    assert (refused.value.budget, refused.value.subject) == ("b", "ann")
+    state = history.ledger.account("ada").budgets
+    assert decode_budgets(encode_budgets(state)) == state
+
+
+def test_of_nested_budgets_the_more_specific_counts_first_the_own_subject_before_those_of_the_parents() -> None:
+    history = ledger_with(limit=1_000, by="label", label="member")
+    history.run(rules.BudgetRequest, budget="ann", **EACH | {"limit": 1_000}, label="member", subject="ann")
+    for name, limit, parent, subject in (
+        ("agents", 10, "b", None), ("of-ann", 20, "ann", None), ("a1", 30, "b", "a1"), ("a1-of-ann", 40, "ann", "a1"),
+    ):  # fmt: skip
+        history.run(rules.BudgetRequest, budget=name, **EACH | {"limit": limit}, label="agent", parent=parent, subject=subject)
+    for member, agent, budget in (
+        ("ben", "a2", "agents"),
+        ("ann", "a2", "of-ann"),
+        ("ben", "a1", "a1"),
+        ("ann", "a1", "a1-of-ann"),
+    ):
+        with pytest.raises(BudgetExceeded) as refused:
+            history.run(rules.SpendRequest, amount=41, metadata={"member": member, "agent": agent})
+        assert (refused.value.budget, refused.value.subject) == (budget, agent)
+
+
+def test_a_nested_budget_keeps_its_scope_when_its_parent_ends() -> None:
+    history = ledger_with(by="label", label="member")
+    history.run(rules.BudgetRequest, budget="agent", **EACH, label="agent", parent="b")
+    history.run(rules.SpendRequest, **of("ann", "a1"))
+    history.run(rules.EndBudgetRequest, budget="b")
+    with pytest.raises(BudgetExceeded):
+        history.run(rules.SpendRequest, **of("ann", "a1"))
+    assert history.run(rules.SpendRequest, **of("ben", "a1")).counts[0].used == 8
+
+
+def test_a_parent_exists_counts_by_something_else_and_budgets_nest_five_deep() -> None:
+    history = ledger_with(by="label", label="l0")
+    with pytest.raises(BudgetNotFound):
+        history.run(rules.BudgetRequest, budget="x", **EACH, label="x", parent="none")
+    with pytest.raises(Invalid) as invalid:
+        history.run(rules.BudgetRequest, budget="x", **EACH, label="l0", parent="b")
+    assert (invalid.value.pointer, invalid.value.rule) == ("/parent", "same-scope")
+    parent = "b"
+    for level in range(1, 5):
+        history.run(rules.BudgetRequest, budget=f"n{level}", **EACH, label=f"l{level}", parent=parent)
+        parent = f"n{level}"
+    with pytest.raises(BudgetLimit) as refused:
+        history.run(rules.BudgetRequest, budget="deep", **EACH, label="l5", parent=parent)
+    assert refused.value.facts == {"what": "levels of budgets", "limit": 5}
+    with pytest.raises(Invalid):
+        history.run(rules.SpendRequest, amount=1, metadata={f"l{level}": "\U0001f600" * 200 for level in range(5)})
 
 
 def test_a_label_that_is_too_long_to_count_by_is_a_wrong_field() -> None:
@@ -384,7 +479,9 @@ def test_a_rolling_budget_frees_step_by_step() -> None:
         history.run(rules.SpendRequest, amount=3)
     assert refused.value.resets_at == to_text(history.ledger.now_us - 8 * HOUR_US + 25 * HOUR_US)
     history.ledger.now_us += 17 * HOUR_US
-    assert history.run(rules.SpendRequest, amount=3).budgets[0].used("") == 9
+    entry = history.run(rules.SpendRequest, amount=3)
+    assert (used(history), entry.counts[0].used, entry.counts[0].total) == (9, 3, 9)
+    assert decode_counts(encode_counts(entry.counts)) == entry.counts
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,9 @@ class BudgetBody(TypedDict):
     label: str | None
     subject: str | None
     mode: BudgetModeEnum
+    parent: str | None
     usage: list[BudgetUse]
+    subjects: int
     as_of: str
 
 
@@ -362,6 +364,7 @@ class BudgetUse(TypedDict):
     """What is used of a budget in its present window."""
 
     subject: str | None
+    within: list[str]
     used: int
     remaining: int
     exceeded: bool
@@ -474,6 +477,7 @@ class Counted(TypedDict):
 
     budget: str
     subject: str | None
+    within: list[str]
     mode: str
     limit: int
     used_before: int

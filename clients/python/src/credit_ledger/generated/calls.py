@@ -22,6 +22,7 @@ from credit_ledger.generated.bodies import (
     Book,
     BudgetBody,
     BudgetModeEnum,
+    BudgetUse,
     ByEnum,
     Calendar,
     CapPeriodEnum,
@@ -805,6 +806,7 @@ def set_budget(
     label: str | Absent | None = ABSENT,
     subject: str | Absent | None = ABSENT,
     mode: BudgetModeEnum | None = None,
+    parent: str | Absent | None = ABSENT,
     dry_run: bool = False,
     if_match: int | None = None,
     idempotency_key: str | None = None,
@@ -814,8 +816,10 @@ def set_budget(
     Limits what may be spent in a window of time: by the whole account, or by each value of a label in the metadata (the
     members of a team that share a pool), by each API key, or by one of them. Spends, holds and transfers count when they are
     made; a release gives back what its hold counted, a refund gives nothing back. A `hard` budget refuses what exceeds it
-    with 402 `budget-exceeded`; a `soft` budget only shows it. The budget counts from now on; if it is set again with the same
-    window and scope, it continues counting.
+    with 402 `budget-exceeded`; a `soft` budget only shows it. A budget for one `subject` counts it instead of those that
+    count each one in the same window; with a `parent`, each subject counts once for each subject of the parent. The number of
+    subjects is not limited. The budget counts from now on; if it is set again with the same window and scope, it continues
+    counting.
 
     Scope: `ledger:admin`.
     """
@@ -836,6 +840,7 @@ def set_budget(
             "label": label,
             "subject": subject,
             "mode": absent_if_none(mode),
+            "parent": parent,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -868,6 +873,33 @@ def end_budget(
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
+    )
+
+
+def budget_usage(
+    holder: str,
+    budget: str,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    credit_type: str | None = None,
+    subject: str | Absent | None = ABSENT,
+) -> ListCall[BudgetUse]:
+    """List the usage of a budget.
+
+    What each subject has used in the budget's current window, by subject. The call takes no lock.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/holders/{}/budgets/{}/usage", holder, budget),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "credit_type": absent_if_none(credit_type),
+            "subject": subject,
+        },
     )
 
 

@@ -1,0 +1,145 @@
+"""Counters of budgets: read for the subjects of a request alone, and written only as the entries say."""
+
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from ledger import journal, reads, rules, services
+from ledger.audit.auditing import audit
+from ledger.database.locks import holder_lock
+from ledger.entries.previews import preview
+from ledger.errors import BudgetExceeded
+from ledger.rules import Entry, SpendRequest
+from ledger.testing import unique
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool(db: None) -> str:
+    """A holder with 1,000 credits, and a budget of 10 a month for each member."""
+    services.grant(holder_id="team", amount=1_000, idempotency_key="g")
+    services.set_budget(holder_id="team", budget="m", limit=10, window="month", by="label", label="member", idempotency_key="b")
+    return "team"
+
+
+def spend(amount: int, member: str) -> Entry:
+    return services.spend(holder_id="team", amount=amount, metadata={"member": member}, idempotency_key=unique("s"))
+
+
+def used() -> dict[str | None, int]:
+    return {use.subject: use.used for use in reads.budgets("team")[0].usage}
+
+
+def counters() -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT subject, used, sequence FROM ledger_budget_counter ORDER BY subject")
+        return cursor.fetchall()
+
+
+def test_any_number_of_invented_members_leaves_room_for_an_honest_one(pool: str) -> None:
+    invented = [
+        SpendRequest(holder_id=pool, amount=1, metadata={"member": f"x{number}"}, idempotency_key=f"x{number}")
+        for number in range(250)
+    ]
+    outcomes = services.batch(invented, mode="each", idempotency_key="batch").outcomes
+    assert all(each.entry for each in outcomes)
+    entry = spend(10, "ann")
+    assert len(entry.counts) == 1
+    [shown] = reads.budgets(pool)
+    assert (len(shown.usage), shown.subjects, shown.usage[0].subject, shown.usage[0].used) == (100, 251, "ann", 10)
+    page = reads.budget_usage(pool, "credits", "m", limit=200)
+    assert page is not None
+    rest = reads.budget_usage(pool, "credits", "m", after=(page[-1].key,), limit=200)
+    assert rest is not None
+    assert [use.subject for use in (*page, *rest)] == sorted(["ann", *(f"x{number}" for number in range(250))])
+    assert audit([connection.connection], holder_id=pool).findings == []
+
+
+def test_a_batch_counts_what_its_earlier_operations_did_and_a_replay_counts_nothing(pool: str) -> None:
+    requests = [
+        SpendRequest(holder_id=pool, amount=4, metadata={"member": "ann"}, idempotency_key=f"k{number}") for number in range(3)
+    ]
+    outcomes = services.batch(requests, mode="each", idempotency_key="b1").outcomes
+    assert [type(each.error) for each in outcomes] == [type(None), type(None), BudgetExceeded]
+    services.batch(requests, mode="each", idempotency_key="b2")
+    assert counters() == [("ann", 8, 4)]
+
+
+def test_a_preview_counts_in_memory_and_writes_nothing(pool: str) -> None:
+    spend(5, "ann")
+    before = counters()
+    with preview():
+        spend(3, "ann")
+        with pytest.raises(BudgetExceeded) as refused:
+            spend(3, "ann")
+        assert refused.value.used == 8
+    assert counters() == before
+    spend(5, "ann")
+
+
+def test_a_released_hold_gives_back_to_its_member(pool: str) -> None:
+    services.hold(holder_id=pool, amount=9, metadata={"member": "ann"}, idempotency_key="h")
+    assert used() == {"ann": 9}
+    released = services.release(holder_id=pool, hold=3, idempotency_key="r")
+    assert [(each.subject, each.amount, each.used) for each in released.counts] == [("ann", -9, 0)]
+    assert used() == {}
+    assert counters() == [("ann", 0, 4)]
+
+
+def test_only_an_account_with_budgets_reads_counters(pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    services.grant(holder_id="plain", amount=10, idempotency_key="g")
+    monkeypatch.setattr(journal, "COUNTERS", None)
+    services.spend(holder_id="plain", amount=1, idempotency_key="s")
+    with pytest.raises(AttributeError):
+        spend(1, "ann")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda count: count._replace(used=count.used - 1, total=count.used - 1),
+        lambda count: count._replace(amount=1),
+        lambda count: count._replace(subject="ben"),
+        lambda count: count._replace(setting=1),
+        lambda count: count._replace(start_us=count.start_us - 1),
+    ],
+    ids=["less is used", "another amount", "another subject", "no such budget", "another step"],
+)
+def test_the_database_refuses_an_entry_that_counts_something_else(pool: str, wrong: Any) -> None:
+    spend(3, "ann")
+    before = counters()
+    with transaction.atomic(), holder_lock(pool) as lock:
+        state = journal.read(lock, pool, "credits").among.count_for((pool, "credits"), asked := request())
+        [entry] = rules.spend(state, asked)
+        forged = entry._replace(counts=tuple(wrong(each) for each in entry.counts)).sealed(state.digest)
+        with pytest.raises(DatabaseError) as refused, transaction.atomic():
+            journal.append(lock, [forged])
+    assert "does not count what its budgets do" in str(refused.value)
+    assert counters() == before
+
+
+def request() -> SpendRequest:
+    return SpendRequest(holder_id="team", amount=4, metadata={"member": "ann"}, idempotency_key="forged")
+
+
+def test_the_database_refuses_what_exceeds_a_hard_budget(pool: str) -> None:
+    spend(3, "ann")
+    with transaction.atomic(), holder_lock(pool) as lock:
+        state = journal.read(lock, pool, "credits").among.count_for((pool, "credits"), asked := request())
+        raised = state._replace(budgets=(state.budgets[0]._replace(limit=1_000),))
+        [entry] = rules.spend(raised, SpendRequest(**vars_of(asked) | {"amount": 8}))
+        forged = entry._replace(budgets=state.budgets).sealed(state.digest)
+        with pytest.raises(DatabaseError), transaction.atomic():
+            journal.append(lock, [forged])
+    assert counters() == [("ann", 3, 3)]
+
+
+def vars_of(asked: SpendRequest) -> dict[str, Any]:
+    return {
+        "holder_id": asked.holder_id,
+        "amount": asked.amount,
+        "metadata": asked.metadata,
+        "idempotency_key": asked.idempotency_key,
+    }
