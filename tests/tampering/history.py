@@ -290,6 +290,9 @@ def _billed_customer() -> None:
     [third] = _bill("SUB-1", at(3, 1))
     _move(third, "mark_uncollectible")
     _move(third, "pay")
+    deposit_in(customer_id=customer.pk, currency="EUR", amount_minor=70, reference="payment of 70", actor="key:bank")
+    pay_with_credit(invoice=second.pk, amount_minor=40, reason="Left over", actor="admin:mara")
+    pay_with_credit(invoice=second.pk, amount_minor=30, reason="More", actor="key:shop")
     for amount, name in ((700, "first"), (10**6, "second")):
         paid = record_payment(invoice=second.pk, payment=name, amount_minor=amount, reference=name, actor="key:bank")
         record_payment_return(invoice_payment=paid.pk, kind="dispute", payment=name, amount_minor=amount // 2, reason="r")
@@ -304,8 +307,6 @@ def _billed_customer() -> None:
         deposit_in(customer_id=customer.pk, **deposited)
         request = NewCreditRefund(amount_minor=amount - 50, reason="Asked for", reference=f"transfer of {amount}")
         refund_in(customer_ref="C-1", request=request, actor="admin:mara")
-    pay_with_credit(invoice=second.pk, amount_minor=40, reason="Left over", actor="admin:mara")
-    pay_with_credit(invoice=second.pk, amount_minor=30, reason="More", actor="key:shop")
     use(subscription, "7", at(3, 4))
     subscriptions.charge_once(ref="SUB-1", amount_minor=90, description="Last", tax_rate=Decimal(20))
 
