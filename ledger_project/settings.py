@@ -298,5 +298,6 @@ SPECTACULAR_SETTINGS = {
         "IntervalEnum": ["day", "week", "month", "year"],
         "UnitEnum": ["day", "week", "month", "quarter", "half_year", "year"],
         "LotSourceEnum": ["purchased", "promotional", "postpaid"],
+        "ShareEnum": ["prorate", "keep", "full"],
     },
 }

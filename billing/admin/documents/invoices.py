@@ -149,14 +149,16 @@ class InvoiceAdmin(ReadOnlyAdmin):
     search_help_text = "Number, subscription or customer"
     actions_detail = (
         "show_pdf",
-        "show_e_invoice",
         "finalize",
         "note",
         "record_payment",
-        "pay_with_credit",
         "pay",
         "credit",
-        {"title": "More", "icon": "more_horiz", "items": ["hold_reminders", "release_reminders", "void", "mark_uncollectible"]},
+        {
+            "title": "More",
+            "icon": "more_horiz",
+            "items": ["show_e_invoice", "pay_with_credit", "hold_reminders", "release_reminders", "void", "mark_uncollectible"],
+        },
         "delete_draft",
     )
     change_form_outer_before_template = "admin/billing/document.html"

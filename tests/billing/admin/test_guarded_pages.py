@@ -14,7 +14,7 @@ PAGES = {
     "/admin/ledger/account/locks/": ledger.VIEW_LOCKS,
     "/admin/ledger/account/month-end/": ledger.VIEW_DAILYTOTAL,
     "/admin/ledger/account/month-end/rows/": ledger.VIEW_DAILYTOTAL,
-    "/admin/billing/run/journal/": billing.VIEW_INVOICE,
+    "/admin/ledger/account/journal/": billing.VIEW_INVOICE,
     "/admin/ledger/account/holders/ada/": ledger.VIEW_ACCOUNT,
     "/admin/ledger/account/holders/ada/statement/": ledger.VIEW_ENTRYLISTING,
     "/admin/billing/subscription/1/usage/": billing.VIEW_USAGEEVENT,

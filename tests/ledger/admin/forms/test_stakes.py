@@ -12,6 +12,7 @@ MOVES = {
     # Of billing.
     "PurchaseForm", "ReturnForm", "PaymentForm", "PaymentReturnForm", "PayOutForm", "ProviderRefundForm", "billing TransferForm",
     "BookingForm", "SetAsideForm", "PayForm", "VoidForm", "UncollectibleForm", "CreditForm", "CancellationForm",
+    "CreditPaymentForm",
 }  # fmt: skip
 """The forms with a stake. VoidForm and CancellationForm exist twice: of the two, one each has a stake."""
 

@@ -268,7 +268,7 @@ def test_bodies_refuse_unknown_fields_in_the_document_too(document: dict[str, An
         assert schemas[name]["additionalProperties"] is False
     assert schemas["Grant"]["required"] == ["amount"]
     assert "required" not in schemas["Spend"]
-    assert schemas["Spend"]["description"].endswith("Give amount, or rate and quantity.")
+    assert schemas["Spend"]["description"].endswith("Give amount, or rate and quantity, or rate and quantities.")
     assert schemas["Spend"]["properties"]["amount"]["maximum"] == 9007199254740991
 
 
