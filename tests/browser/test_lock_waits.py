@@ -46,7 +46,8 @@ def test_what_is_stuck_right_now_is_a_session_that_waits_for_a_holders_lock(
     keeps.execute(*take)
 
     def job(visit: Visit) -> None:
-        visit.click(visit.link(re.compile(rf"sessions? waits? for a lock for more than {LONG_WAIT_S} s, the longest for \d+ s")))
+        sentence = re.compile(rf"sessions? waits? for a lock for more than {LONG_WAIT_S} s, the longest for \d+ s")
+        visit.click(visit.page.locator(".attention li", has_text=sentence).get_by_role("link").first)
         keeper, waiter = keeps.info.backend_pid, waits.info.backend_pid
         waited = rf"pid {waiter} \(web\) has waited for {holder_key(holder)} for [\d.,]+ s"
         assert re.search(rf"{waited}; pid {keeper} \(nightly import\) has it, for at most [\d.,]+ s\.", visit.text)

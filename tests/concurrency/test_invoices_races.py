@@ -416,15 +416,16 @@ def test_a_suspended_subscription_does_not_stop_the_others(committed_db: None) -
 def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], Any]) -> list[Any]:
     """Run two generations without the subscription's lock that both find the allowance due before either grants it."""
     both_have_read = threading.Barrier(2)
-    real = allowances.read_granted
+    real = allowances.allowance_difference
 
-    def together(lock: Any, head: Any, since: Any) -> Any:
-        granted = real(lock, head, since)
-        assert granted == []
+    def together(*arguments: Any) -> Any:
+        difference = real(*arguments)
+        assert (len(difference.due), len(difference.cut)) == (1, 0)
         both_have_read.wait(30)
-        return granted
+        return difference
 
-    with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(due_drafts, "read_granted", together):
+    unlocked = mock.patch.object(generator, "try_advisory_lock", no_lock)
+    with unlocked, mock.patch.object(due_drafts, "allowance_difference", together):
         results: list[Any] = run_threads(bill, 2)
     return results
 

@@ -148,7 +148,9 @@ def test_the_check_finds_nothing_after_ordinary_life(plan: str) -> None:
     SubscriptionFactory(plan=plan)
     run("--as-of", "2026-03-01", "--plan", plan)
     code, found = run_json("--check")
+    e_invoices = found.pop("e_invoices")
     assert (code, found) == (0, {"findings": [], "count": 0, "usage_never_billed": []})
+    assert (e_invoices["documents"], e_invoices["lacking"], e_invoices["broken"]) == (1, 1, 0)  # nobody said who invoices
 
 
 def test_the_check_takes_as_long_as_there_are_documents() -> None:

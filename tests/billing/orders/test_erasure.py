@@ -202,7 +202,8 @@ def test_the_command_says_what_it_erased_and_what_is_kept(ref: str) -> None:
         erase_command(ref)
     assert (refused.value.returncode, Customer.objects.get(ref=ref).name) == (2, WHO["name"])
     said = erase_command(ref, "--yes")
-    assert said.endswith("without address, e-mail and VAT id. 2 stored responses were erased. 2 documents keep their buyer.\n")
+    kept = "2 stored responses were erased. 2 documents keep their buyer."
+    assert said.endswith(f"without address, e-mail, VAT id, buyer reference and electronic address. {kept}\n")
     assert json.loads(erase_command(ref, "--yes", "--format", "json"))["documents_kept"] == 2
 
 
@@ -229,7 +230,7 @@ def test_the_database_knows_the_personal_columns_of_the_models(model: type[model
 
 
 def test_the_tables_about_people_have_these_personal_columns() -> None:
-    assert column_names("billing_customer") == ["name", "address", "email", "vat_id"]
+    assert column_names("billing_customer") == ["name", "address", "email", "vat_id", "buyer_reference", "electronic_address"]
     assert column_names("billing_vatlookup") == ["vat_id", "buyer", "name", "address"]
     assert column_names("billing_mail") == ["recipient"]
     assert {Customer, VatLookup, Mail} < set(tables_about_people())
