@@ -14,7 +14,7 @@ from ledger_project.database.optional_tables import is_left_out
 TRIGGERS: Final[dict[str, frozenset[str]]] = {
     table: frozenset(names.split())
     for table, names in {
-        "ledger_entry": "append_only follows",
+        "ledger_entry": "append_only counted follows",
         "ledger_batch": "append_only registered",
         "ledger_rate": "append_only registered",
         "ledger_month_close": "append_only registered",
@@ -90,7 +90,9 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
 }
 PARTITIONS_HAVE: Final = frozenset({"append_only"})
 ALWAYS: Final = "A"
-COMPUTING: Final = frozenset({"registered", "told", "unregistered", "mailed", "starts", "chained", "digested", "keeps_rest"})
+COMPUTING: Final = frozenset(
+    {"registered", "told", "unregistered", "mailed", "starts", "chained", "digested", "keeps_rest", "counted"}
+)
 """They write or compute something, which a copied row comes with."""
 ORDINARY: Final = "O"
 

@@ -108,6 +108,7 @@ SCOPES_OF_THE_LEDGER = {
     "DELETE /v1/holders/{holder}/recurring-grants/{recurring_grant}": "ledger:admin",
     "GET /v1/holders/{holder}/budgets": "ledger:read",
     "GET /v1/holders/{holder}/budgets/{budget}": "ledger:read",
+    "GET /v1/holders/{holder}/budgets/{budget}/usage": "ledger:read",
     "PUT /v1/holders/{holder}/budgets/{budget}": "ledger:admin",
     "DELETE /v1/holders/{holder}/budgets/{budget}": "ledger:admin",
     "POST /v1/holders/{holder}/page-links": "pages:write",

@@ -2507,8 +2507,6 @@ export interface components {
             in_trial: boolean;
             rollover_cap: number | null;
         };
-        /** @enum {string} */
-        AllowanceChangeEnum: "prorate" | "keep" | "full";
         /** @description How often credits are granted, if more often than the plan is billed. */
         AllowanceInterval: {
             unit: string;
@@ -3064,8 +3062,6 @@ export interface components {
              */
             hold: number;
         };
-        /** @enum {string} */
-        ChangeEnum: "prorate" | "keep" | "full";
         /** @description A one-off charge. */
         Charge: {
             subscription: string;
@@ -5141,7 +5137,7 @@ export interface components {
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
             /** @description With `plan`, `quantities` or `anchor_at`: what happens to the credits of the running period. `prorate` (by default) takes back those of the time that is left, as far as they are unspent, and grants the new share at once; `keep` leaves them, and the new ones begin with the next period; `full` grants all new ones at once. */
-            allowance_change?: components["schemas"]["AllowanceChangeEnum"];
+            allowance_change?: components["schemas"]["ShareEnum"];
             /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
             phases?: components["schemas"]["Phase"][];
         };
@@ -6831,7 +6827,7 @@ export interface components {
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
             /** @description With `plan`, `quantities` or `anchor_at`: what happens to the credits of the running period. `prorate` (by default) takes back those of the time that is left, as far as they are unspent, and grants the new share at once; `keep` leaves them, and the new ones begin with the next period; `full` grants all new ones at once. */
-            allowance_change?: components["schemas"]["AllowanceChangeEnum"];
+            allowance_change?: components["schemas"]["ShareEnum"];
             /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
             phases?: components["schemas"]["Phase"][];
         };
@@ -7214,7 +7210,7 @@ export interface components {
              */
             periods?: number | null;
             /** @description Of a recurring grant that exists, what another amount or other periods do with the credits of the running period. `prorate` takes back those of the time that is left, as far as they are unspent, and grants the new share at once; `keep` leaves them, and the new terms begin where they end; `full` grants all of the new period at once. Default: `"prorate"`. */
-            change?: components["schemas"]["ChangeEnum"];
+            change?: components["schemas"]["ShareEnum"];
         };
         /** @description A recurring grant of an account. */
         RecurringGrantBody: {
@@ -7863,6 +7859,8 @@ export interface components {
             entries: components["schemas"]["CreditEntry"][];
             settled_at: string;
         };
+        /** @enum {string} */
+        ShareEnum: "prorate" | "keep" | "full";
         /** @enum {string} */
         SourceEnum: "purchased" | "promotional";
         /**

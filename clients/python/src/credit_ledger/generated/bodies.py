@@ -12,7 +12,6 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 AggregationEnum: TypeAlias = Literal["count", "sum", "max", "last", "unique", "weighted_sum", "daily_level"]
 AlertBodyStateEnum: TypeAlias = Literal["declared", "ended"]
-AllowanceChangeEnum: TypeAlias = Literal["prorate", "keep", "full"]
 ApiKeyStateEnum: TypeAlias = Literal["active", "expired", "revoked"]
 BatchModeEnum: TypeAlias = Literal["atomic", "each"]
 BecauseEnum: TypeAlias = Literal[
@@ -21,7 +20,6 @@ BecauseEnum: TypeAlias = Literal[
 BudgetModeEnum: TypeAlias = Literal["hard", "soft"]
 ByEnum: TypeAlias = Literal["holder", "actor", "reference", "label"]
 CapPeriodEnum: TypeAlias = Literal["day", "week", "month"]
-ChangeEnum: TypeAlias = Literal["prorate", "keep", "full"]
 DecisionEnum: TypeAlias = Literal[
     "drawn",
     "not_needed",
@@ -84,6 +82,7 @@ ScopesEnum: TypeAlias = Literal[
     "signals:write",
     "pages:write",
 ]
+ShareEnum: TypeAlias = Literal["prorate", "keep", "full"]
 SourceEnum: TypeAlias = Literal["purchased", "promotional"]
 TaxBehaviorEnum: TypeAlias = Literal["exclusive", "inclusive"]
 TaxRulesEnum: TypeAlias = Literal["price", "region", "eu_origin", "eu_oss", "provider"]
@@ -1869,7 +1868,7 @@ class PreviewedAmendment(TypedDict):
     consolidated_invoicing: NotRequired[bool | None]
     unused_time: NotRequired[UnusedTimeEnum]
     charges_while_paused: NotRequired[bool]
-    allowance_change: NotRequired[AllowanceChangeEnum]
+    allowance_change: NotRequired[ShareEnum]
     phases: NotRequired[Sequence[Phase]]
 
 
