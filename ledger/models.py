@@ -33,6 +33,9 @@ SCOPES = (
 SCOPES_SPLIT = {"ledger:spend": ("ledger:refund", "ledger:hold", "ledger:transfer")}
 """Scopes that included others until those became separate scopes: an older key keeps its rights."""
 
+LABELLED_SCOPES = ("ledger:read", "ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer", "keys:admin")
+"""The scopes that a key with labels can have: whatever it does with them carries its labels, or shows only what does."""
+
 KEY_STATES = ("active", "expired", "revoked")
 """The states of an API key."""
 
@@ -189,6 +192,8 @@ class ApiKey(models.Model):
     scopes = models.JSONField()
     is_before_split = models.BooleanField(default=False, db_default=True)
     holder_id = models.TextField(null=True, blank=True)
+    labels = models.JSONField(default=dict, blank=True, db_default={})
+    parent_id = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -227,6 +232,11 @@ class ApiKey(models.Model):
         split = SCOPES_SPLIT if self.is_before_split else {}
         granted = {each for scope in self.scopes for each in (scope, *split.get(scope, ()))}
         return [*self.scopes, *(scope for scope in SCOPES if scope in granted and scope not in self.scopes)]
+
+    @property
+    def labels_text(self) -> str:
+        """Its labels in words; empty for a key without labels."""
+        return ", ".join(f"{name}={value}" for name, value in sorted(self.labels.items()))
 
     @property
     def former_text(self) -> str:

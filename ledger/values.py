@@ -26,6 +26,9 @@ MAX_REASON_CHARACTERS = 500
 MAX_REFERENCE_CHARACTERS = 200
 MAX_ACTOR_CHARACTERS = 200
 MIN_KEY_CHARACTERS = 20
+MAX_LABELS = 10
+MAX_LABEL_CHARACTERS = 200
+"""Of the value of a label: as long as the subject of a budget."""
 """Of an API key that somebody chooses."""
 EARLIEST_YEAR, LATEST_YEAR = 2000, 2200
 """The years, in UTC, in which the times of a request must lie."""
@@ -668,6 +671,21 @@ class MapOf(Value):
             "propertyNames": {"minLength": 1, "maxLength": self.key_length},
             "additionalProperties": self.child.openapi(),
         }
+
+
+class Labels(MapOf):
+    """The labels of an API key: texts by name, as entries have them in their metadata."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        child = Text(least=1, most=MAX_LABEL_CHARACTERS)
+        super().__init__(child, text, max_keys=MAX_LABELS, key_length=MAX_METADATA_KEY_CHARACTERS, **options)
+
+    def check(self, value: Any) -> dict[str, str]:
+        field_errors: list[FieldError] = []
+        taken: dict[str, str] = self.take(value, "", field_errors)
+        if field_errors:
+            raise InvalidValue(field_errors[0].code, field_errors[0].detail, field_errors[0].pointer)
+        return taken
 
 
 class Quantity(Number):

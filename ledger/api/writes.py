@@ -8,12 +8,12 @@ from django.http import HttpRequest
 
 from ledger import reads, services
 from ledger.api.etags import expected_sequence
-from ledger.api.kit.authentication import LEDGER_READ, Key
+from ledger.api.kit.authentication import Key
 from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, QueuedRequest, Reading, Step
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.reading.parsing import read, read_body
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
-from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.request_errors import LabelBound, NotFound
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, write_response
 from ledger.api.schemas import response_schemas
@@ -33,10 +33,12 @@ from ledger.errors import (
     UnknownRate,
 )
 from ledger.journal import Result
+from ledger.models import LABELLED_SCOPES
 from ledger.records import Shape, declared_fields
 from ledger.rules import Entry, Request, ReversalRequest
 from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED, PricedRequest
 
+LABEL_BOUND = LabelBound(label="member", value="ada")
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
 FROZEN = HolderFrozen(holder_id="customer-42")
 LOT_LIMIT = LotLimit(open_lots=500, limit=500)
@@ -120,6 +122,8 @@ class Write(Endpoint):
         fields = read(body, read_body(request))
         if body.entry_numbers and names_no_entry(body, fields):
             raise NotFound
+        if self.key.labels:
+            named |= {"metadata": self.key.with_labels(fields.get("metadata", {})), "within_labels": self.key.labels}
         made = body.make(fields | named)
         if isinstance(made, ReversalRequest) and not self.key.sees(made.to):
             raise NotFound
@@ -178,12 +182,13 @@ class Write(Endpoint):
 def as_shown_to(key: Key, error: LedgerError, *, dry_run: bool) -> LedgerError:
     """Return the error with the facts that the key may see.
 
-    Without `ledger:read`, a key learns of an account with too few credits what a spend has to tell, but neither its lots nor its
-    holds; and of a dry run, which costs nothing to repeat, only the shortfall, and neither limit nor use of a budget.
+    Without `ledger:read`, or bound to labels, a key learns of an account with too few credits what a spend has to tell, but
+    neither its lots nor its holds; and of a dry run, which costs nothing to repeat, only the shortfall, and neither limit nor use
+    of a budget.
     """
-    if isinstance(error, BudgetExceeded) and dry_run and not key.may(LEDGER_READ):
+    if isinstance(error, BudgetExceeded) and dry_run and not key.sees_all_of_holder:
         return BudgetExceeded(**{name: error.facts[name] for name in ("budget", "subject", "requested", "resets_at")})
-    if not isinstance(error, InsufficientCredits) or key.may(LEDGER_READ):
+    if not isinstance(error, InsufficientCredits) or key.sees_all_of_holder:
         return error
     if dry_run:
         return Shortfall(shortfall=error.facts["shortfall"])
@@ -226,11 +231,12 @@ def write(
         parameters=[HOLDER_PATH, *([SEQUENCE_PATH] if is_of_hold else []), *of_name],
         takes=RequestBody(body, examples),
         responses={201: ResponseBody(response_schemas.EntrySerializer, response, "The entry.")},
-        problems=[*problems, AccountMovedOn(expected=7, sequence=8)],
+        problems=[*problems, AccountMovedOn(expected=7, sequence=8), *([LABEL_BOUND] if scope in LABELLED_SCOPES else [])],
         idempotent=True,
         dry_run=True,
         query=WaitQuery if issubclass(declared, PricedRequest) else None,
         conditions=[IF_MATCH_HEADER],
+        with_labels=True,
     )
     def post(self: Write, request: HttpRequest, holder: str, sequence: int = 0, **name: str) -> QueuedRequest | InThread:
         if name:

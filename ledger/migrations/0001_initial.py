@@ -273,6 +273,8 @@ MODELS = [
             ("scopes", models.JSONField()),
             ("is_before_split", models.BooleanField(default=False, db_default=True)),
             ("holder_id", models.TextField(blank=True, null=True)),
+            ("labels", models.JSONField(blank=True, db_default={}, default=dict)),
+            ("parent_id", models.BigIntegerField(blank=True, null=True)),
             ("created_at", models.DateTimeField(auto_now_add=True)),
             ("created_by", models.CharField(blank=True, max_length=200)),
             ("revoked_at", models.DateTimeField(blank=True, null=True)),

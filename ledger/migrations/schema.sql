@@ -1333,6 +1333,13 @@ CREATE TABLE ledger_api_key (
     former_digest bytea UNIQUE,
     former_until timestamptz,
     last_used_at timestamptz,
+    labels     jsonb        NOT NULL DEFAULT '{}',
+    parent_id  bigint,
+    CONSTRAINT ledger_api_key_labels_are_an_object CHECK (jsonb_typeof(labels) = 'object'),
+    CONSTRAINT ledger_api_key_scopes_carry_labels CHECK (
+        labels = '{}'
+        OR scopes <@ '["ledger:read", "ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer", "keys:admin"]'
+    ),
     CONSTRAINT ledger_api_key_former_secret_ends     CHECK ((former_digest IS NULL) = (former_until IS NULL)),
     CONSTRAINT ledger_api_key_limits_are_positive CHECK (requests_per_second >= 1 AND concurrent_requests >= 1)
 );
@@ -1344,6 +1351,8 @@ COMMENT ON COLUMN ledger_api_key.key_digest IS 'SHA-256 of the key.';
 COMMENT ON COLUMN ledger_api_key.scopes     IS 'List of scopes.';
 COMMENT ON COLUMN ledger_api_key.is_before_split IS 'True for a key made when ledger:spend included refunds, holds and transfers: it keeps these rights. True by default for old rows.';
 COMMENT ON COLUMN ledger_api_key.holder_id  IS 'The only holder that the key may act for; null for all holders.';
+COMMENT ON COLUMN ledger_api_key.labels     IS 'The labels that every entry of the key carries in its metadata, by name; empty for none.';
+COMMENT ON COLUMN ledger_api_key.parent_id  IS 'The key that made it; null for a key that an operator or a command made. The keys of a key with labels are revoked with it.';
 COMMENT ON COLUMN ledger_api_key.rotated_at IS 'When the key got its current secret; null for its first secret.';
 COMMENT ON COLUMN ledger_api_key.former_digest IS 'SHA-256 of the former secret, which is valid until former_until.';
 COMMENT ON COLUMN ledger_api_key.former_until IS 'Until when the former secret is valid.';

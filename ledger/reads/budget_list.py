@@ -10,7 +10,7 @@ from django.db import connection
 from ledger.database.statements import instant_us, parameter
 from ledger.entries.clocks import TimedStatement
 from ledger.rules import Budget
-from ledger.rules.budgets.states import BY_HOLDER, Steps, decode_budgets, decode_counts, own_subject, parents_of
+from ledger.rules.budgets.states import BY_HOLDER, Steps, counted_subject, decode_budgets, decode_counts, own_subject, parents_of
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us
 
@@ -114,6 +114,7 @@ def budget_usage(
     budget: str,
     *,
     subject: str | None = None,
+    labels: Mapping[str, str] | None = None,
     after: tuple[str] | None = None,
     before: tuple[str] | None = None,
     limit: int = 50,
@@ -122,6 +123,7 @@ def budget_usage(
 
     Args:
         subject: only this one, within any parents.
+        labels: only what these have used; there is no such budget if it does not count by them alone.
         after: only those behind the one of that key; `before`: only those in front of it, next to it.
     """
     account = _account(holder_id, credit_type)
@@ -129,6 +131,11 @@ def budget_usage(
     if account is None or found is None:
         return None
     only = _only(found, subject) | {"limit": limit}
+    if labels:
+        own = _subject_of_labels(found, labels)
+        if own is None:
+            return None
+        only["only"] = own
     if before is not None:
         rows = _rows(account, found, USED_BEFORE, before=before[0], **only)[::-1]
     elif after is not None:
@@ -136,6 +143,21 @@ def budget_usage(
     else:
         rows = _rows(account, found, USED_FROM, **only)
     return [_use(account, found, subject, steps) for subject, steps in rows]
+
+
+class _Labelled(NamedTuple):
+    """What a budget counts of a request: here its labels alone."""
+
+    metadata: Mapping[str, str]
+    actor: str = ""
+    reference: str = ""
+
+
+def _subject_of_labels(budget: Budget, labels: Mapping[str, str]) -> str | None:
+    by = [level.label for level in budget.levels if level.by != BY_HOLDER]
+    if not by or not all(label in labels for label in by):
+        return None
+    return counted_subject(budget, _Labelled(labels))
 
 
 class _Named(Protocol):

@@ -1,7 +1,7 @@
 """Requests to one account, each declared once: its fields, and all checks that do not need the account's state."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -87,6 +87,7 @@ REQUEST_OPTIONS = frozenset(
         "is_tried",
         "facts_if_short",
         "wait_s",
+        "within_labels",
     }
 )
 """The fields of a request that do not belong to its content: two requests that differ only in these are the same."""
@@ -132,6 +133,8 @@ class Request(Record):
     """Without enough credits, write nothing: first it is asked what is under way; see `ledger.services.coming`."""
     facts_if_short: dict[str, Any] | None = None
     """Without enough credits, further facts of the refusal."""
+    within_labels: Mapping[str, str] | None = None
+    """The labels to which the key of the request is bound: earlier entries without them do not exist for it."""
 
     def content(self) -> dict[str, Any]:
         """Return the content as plain JSON values. Requests with the same content are the same for every sender."""

@@ -221,22 +221,22 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
         case rules.RefundRequest():
             return _decide_refund(request, account)
         case rules.RevokeRequest():
-            return rules.revoke(account.state, request, grant=earlier_entries.entry(account, request.grant))
+            return rules.revoke(account.state, request, grant=_earlier(account, request, request.grant))
         case rules.ReissueRequest():
-            return rules.reissue(account.state, request, opening=earlier_entries.entry(account, request.lot))
+            return rules.reissue(account.state, request, opening=_earlier(account, request, request.lot))
         case rules.HoldRequest():
             amount, rating = priced(request)
             return rules.hold(_counting(account, request), request, amount=amount, rating=rating)
         case rules.CaptureRequest():
-            of_hold = _of_hold(account, request.hold)
+            of_hold = _of_hold(account, request, request.hold)
             capture_amount, rating = priced_capture(request, of_hold["hold_entry"])
             state = _counting(account, of_hold["hold_entry"])
             return rules.capture(state, request, amount=capture_amount, rating=rating, **of_hold)
         case rules.ReleaseRequest():
-            of_hold = _of_hold(account, request.hold)
+            of_hold = _of_hold(account, request, request.hold)
             return rules.release(_counting(account, of_hold["hold_entry"]), request, **of_hold)
         case rules.ExtendRequest():
-            return rules.extend(account.state, request, **_of_hold(account, request.hold))
+            return rules.extend(account.state, request, **_of_hold(account, request, request.hold))
         case rules.FreezeRequest():
             return rules.set_frozen(account.state, request, changes=earlier_entries.freezes(account))
         case rules.ClockRequest():
@@ -271,7 +271,7 @@ def _counting(account: LockedAccount, asking: Request | Entry | None) -> rules.A
 
 
 def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequence[Entry]:
-    spend = earlier_entries.entry(account, request.spend)
+    spend = _earlier(account, request, request.spend)
     was_taken = spend is not None and spend.taken > 0
     later = earlier_entries.repayments(account, spend) if spend is not None and was_taken else []
     drawn = [grant for entry in (spend, *later) if entry is not None and entry.kind != "refund" for grant, _ in entry.drawn]
@@ -288,7 +288,7 @@ def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequ
 
 
 def _decide_reversal(request: rules.ReversalRequest, account: LockedAccount) -> Sequence[Entry]:
-    transfer = earlier_entries.entry(account, request.transfer)
+    transfer = _earlier(account, request, request.transfer)
     other = account.among.account(request.to, request.credit_type)
     is_transfer = transfer is not None and transfer.kind == "transfer_out"
     arrivals = earlier_entries.arrivals(other, transfer) if transfer is not None and is_transfer else []
@@ -304,10 +304,18 @@ def _decide_reversal(request: rules.ReversalRequest, account: LockedAccount) -> 
     return [*given, *taken]
 
 
-def _of_hold(account: LockedAccount, sequence: int) -> dict[str, Entry | None]:
+def _earlier(account: LockedAccount, request: Request, sequence: int) -> Entry | None:
+    """Return the entry that a request names; None if it does not exist, or lacks a label to which the request's key is bound."""
+    entry = earlier_entries.entry(account, sequence)
+    if entry is None or request.within_labels is None:
+        return entry
+    return entry if request.within_labels.items() <= entry.metadata.items() else None
+
+
+def _of_hold(account: LockedAccount, request: Request, sequence: int) -> dict[str, Entry | None]:
     is_open = account.state.hold(sequence) is not None
     return {
-        "hold_entry": earlier_entries.entry(account, sequence),
+        "hold_entry": _earlier(account, request, sequence),
         "last_closing": None if is_open else earlier_entries.last_closing(account, sequence),
     }
 

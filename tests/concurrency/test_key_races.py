@@ -201,6 +201,51 @@ def test_control_a_key_that_is_judged_by_a_look_makes_another_while_it_is_revoke
     assert ApiKey.objects.get(name=name).revoked_at is None
 
 
+# A key with labels that is revoked, with what it makes -----------------------------------------------
+
+
+def a_team(labels: dict[str, str]) -> tuple[ApiKey, str]:
+    """A committed key of a team, which may make others, and its secret."""
+    return services.create_api_key(name=unique("team"), scopes=["keys:admin", "ledger:read"], labels=labels)
+
+
+def make_labelled(name: str, secret: str) -> Act:
+    """What makes a key with the labels of the key that asks."""
+
+    def act(asker: ApiKey | None, _: ApiKey | None) -> Any:
+        if asker is None:
+            raise Ended
+        request = ApiKeyRequest(name=name, scopes=["ledger:read"], labels=asker.labels, actor=asker.actor)
+        return give(asker, request)
+
+    def make(key: ApiKey) -> KeyAnswer:
+        call = KeyCall("keys", api_keys.keys.key_digest(secret), "", key.actor, unique("k"), {"name": name})
+        return change_once(call, act, lambda made: {"id": made.pk})
+
+    return make
+
+
+def test_a_revocation_ends_the_key_that_is_being_made(committed_db: None, raw_connection: Callable[..., Session]) -> None:
+    team, secret = a_team({"team": "red"})
+    name = unique("key")
+    race(raw_connection(autocommit=True), team, make_labelled(name, secret), services.revoke_api_key)
+    assert ApiKey.objects.get(name=name).state == "revoked"
+
+
+def test_control_a_revocation_that_looks_for_keys_before_it_waits_leaves_one(
+    committed_db: None, raw_connection: Callable[..., Session]
+) -> None:
+    team, secret = a_team({"team": "red"})
+    name = unique("key")
+
+    def revoke_what_it_sees(key: ApiKey) -> None:
+        seen = [key.pk, *ApiKey.objects.filter(parent_id=key.pk).values_list("pk", flat=True)]
+        ApiKey.objects.filter(pk__in=seen).update(revoked_at=timezone.now())
+
+    race(raw_connection(autocommit=True), team, make_labelled(name, secret), revoke_what_it_sees)
+    assert ApiKey.objects.get(name=name).state == "active"
+
+
 def rotate_by(asking: str, target: ApiKey) -> Act:
     """What rotates the target for the key that has the secret, over REST."""
 

@@ -24,6 +24,10 @@ ROWS: dict[str, dict[str, Any]] = {
         "rate_days": None, "idempotency_key": "k", "request_digest": DIGEST, "reason": "", "actor": "admin:mara",
         "request_id": "r",
     },
+    "ledger_api_key": {
+        "name": "red.ada", "prefix": "x", "key_digest": DIGEST, "scopes": '["ledger:spend"]', "created_by": "",
+        "labels": '{"team": "red"}', "created_at": "2026-01-31 12:00:00+00",
+    },
     "ledger_approval_decision": {"approval_id": 1, "decision": "approved", "decided_by": "admin:mara", "reason": "as agreed"},
     "ledger_key_request": {
         "idempotency_key": "k", "confined_to": "", "request_digest": DIGEST, "key_id": 1, "answer": "{}", "actor": "key:shop",
@@ -58,6 +62,8 @@ def test_a_row_that_keeps_the_rules_is_stored(table: str) -> None:
     ("table", "change", "state", "what"),
     [
         ("billing_usageevent", {"counts": None}, MISSING, '"counts"'),
+        ("ledger_api_key", {"labels": "[]"}, CHECKED, "labels_are_an_object"),
+        ("ledger_api_key", {"scopes": '["ledger:admin"]'}, CHECKED, "scopes_carry_labels"),
         ("billing_usageevent", {"counts": False}, CHECKED, "billing_usageevent_cancels"),
         ("billing_usageevent", {"meter_version": 0}, CHECKED, "billing_usageevent_computed"),
         (

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextareaWidget
 
 from ledger import services
 from ledger.admin.kit import columns
@@ -23,7 +23,7 @@ from ledger.models import ApiKey
 from ledger.operators import staff_log
 from ledger.operators.permissions import REVOKE_APIKEY, ROTATE_APIKEY
 from ledger.records import declared_fields
-from ledger.values import Choice, ListOf
+from ledger.values import Choice, Labels, ListOf
 
 
 def _scope_boxes(scopes: ListOf, shown: Shown) -> forms.Field:
@@ -32,10 +32,33 @@ def _scope_boxes(scopes: ListOf, shown: Shown) -> forms.Field:
     return forms.MultipleChoiceField(choices=choices, widget=UnfoldAdminCheckboxSelectMultipleWidget())
 
 
+class LabelsField(forms.CharField):
+    """Labels, each as name=value on a line of its own."""
+
+    def to_python(self, value: Any) -> Any:
+        """Return the labels by name; refuse a line that is no label, and a name that stands there twice."""
+        labels: dict[str, str] = {}
+        for line in filter(None, map(str.strip, (super().to_python(value) or "").splitlines())):
+            name, separator, text = (part.strip() for part in line.partition("="))
+            if not separator or name in labels:
+                raise forms.ValidationError("Write each label once, as name=value on a line of its own.")
+            labels[name] = text
+        return labels
+
+
+def _label_lines(labels: Labels, shown: Shown) -> forms.Field:
+    return LabelsField(widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}))
+
+
 NEW_KEY = {
     "name": Shown(help="The ledger records the key's operations under key: and this name."),
     "scopes": Shown(make=_scope_boxes),
     "holder_id": Shown(label="Holder", help="The only holder that the key can use; empty for all holders."),
+    "labels": Shown(
+        make=_label_lines,
+        help="Each as name=value on a line of its own, such as member=ada. All that the key writes carries them, it can name no "
+        "other values, and it sees only entries that carry them.",
+    ),
     "expires_at": Shown(help="The time, in UTC, from which the API refuses the key; empty for never."),
     "requests_per_second": Shown(help="How many calls a second one process accepts; empty for the settings' limit."),
     "concurrent_requests": Shown(help="How many calls at the same time one process accepts; empty for the settings' limit."),
@@ -94,6 +117,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     prefix_text = columns.code("Begins with", lambda row: f"{row.prefix}…")
     scopes_text = Column("Scopes", lambda row: ", ".join(row.granted_scopes))
     holder = Column("Confined to", lambda row: row.holder_id or "all holders")
+    labels_as_text = Column("Labels", lambda row: row.labels_text or "-")
     created = columns.instant("Created", "created_at")
     revoked = Column("Revoked", lambda row: timestamp(row.revoked_at) or "no")
     expires = Column("Expires", lambda row: timestamp(row.expires_at) or "never")
@@ -105,7 +129,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     list_display = ("name", "prefix_text", "scopes_text", "holder", "limits", "created", "created_by", "used", "expires", "state")
     fieldsets = (
-        (None, {"fields": (("name", "state"), ("prefix_text", "holder"), ("scopes_text", "limits"))}),
+        (None, {"fields": (("name", "state"), ("prefix_text", "holder"), ("scopes_text", "limits"), ("labels_as_text",))}),
         ("History", {"fields": (("created", "created_by"), ("used", "rotated"), ("former", "expires"), ("revoked",))}),
     )
     actions_detail = ("rotate", "revoke")
@@ -115,7 +139,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         form = KeyForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             try:
-                given = {name: value for name, value in form.cleaned_data.items() if value not in (None, "")}
+                given = {name: value for name, value in form.cleaned_data.items() if value not in (None, "", {})}
                 with staff_log.during(request):
                     stored, secret = services.create_api_key(**given, actor=actor(request))
             except KeyNameTaken as error:
@@ -198,7 +222,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             forms.Form(),
             title=f"Revoke API key {key}",
             button="Revoke",
-            explanation="The ledger refuses all further requests with this key. You cannot undo this.",
+            explanation=(
+                "The ledger refuses all further requests with this key"
+                + (", and with the keys that it has made" if key.labels else "")
+                + ". You cannot undo this."
+            ),
             back=row_url(ApiKey, key.pk),
             opts=self.opts,
         )

@@ -16,13 +16,13 @@ from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
-from ledger.api.kit.request_errors import InvalidRequest, NotFound, ScopeMissing
+from ledger.api.kit.request_errors import InvalidRequest, LabelBound, NotFound, ScopeMissing
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing import problems
 from ledger.api.kit.writing.rendering import Response, json_bytes, write_response
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.request_schemas import OPERATIONS
-from ledger.api.writes import SCOPES, as_shown_to
+from ledger.api.writes import LABEL_BOUND, SCOPES, as_shown_to
 from ledger.database.load.pacing import with_pauses
 from ledger.errors import BatchRejected, Invalid, LedgerError
 from ledger.records import Shape, shape_of
@@ -56,6 +56,7 @@ class Batches(Endpoint):
         responses={200: ResponseBody(response_schemas.BatchBodySerializer, examples.BATCH, "The outcome of each operation.")},
         problems=[
             ScopeMissing(scope=LEDGER_SPEND),
+            LABEL_BOUND,
             BatchRejected(index=1, problem=examples.REFUSAL["problem"], results=examples.REJECTED_RESULTS),
         ],
         idempotent=True,
@@ -131,7 +132,7 @@ def _as_dry_run(outcome: OperationOutcome) -> OperationOutcome:
 def _ensure_all_can_be_executed(requests: Sequence[Request | LedgerError]) -> None:
     """Return, or raise what rejects an atomic batch: missing scopes come before confinement, and that before all other faults."""
     errors = [each for each in requests if isinstance(each, LedgerError)]
-    for kind in (ScopeMissing, NotFound):
+    for kind in (ScopeMissing, NotFound, LabelBound):
         for error in errors:
             if isinstance(error, kind):
                 raise error
@@ -183,6 +184,12 @@ class Reader:
             return NotFound()
         del fields["operation"]
         fields |= {"holder_id": holder_id, "idempotency_key": key, "actor": self.key.actor, "request_id": self.request_id}
+        if self.key.labels:
+            try:
+                fields["metadata"] = self.key.with_labels(fields.get("metadata", {}), pointer)
+            except (LabelBound, InvalidRequest) as error:
+                return error
+            fields["within_labels"] = self.key.labels
         try:
             return shape.make(fields)
         except Invalid as error:

@@ -494,9 +494,11 @@ class BudgetUsage(Endpoint):
     @operation(
         "listBudgetUsage",
         "List the usage of a budget",
-        "What each subject has used in the budget's current window, by subject. The call takes no lock.",
+        "What each subject has used in the budget's current window, by subject. The call takes no lock. A key that is bound to "
+        "labels sees what its own labels have used, in a budget by these labels; any other budget is a 404 for it.",
         tag=BUDGETS,
         scope=LEDGER_READ,
+        with_labels=True,
         parameters=[HOLDER_PATH, BUDGET_PATH],
         query=request_schemas.BudgetUsageQuery,
         responses={
@@ -512,7 +514,13 @@ class BudgetUsage(Endpoint):
         query = read_query(request_schemas.BudgetUsageQuery, request)
         page = cursors.requested_page(request, query)
         found = reads.budget_usage(
-            holder, query["credit_type"], budget, subject=query.get("subject"), **page.ascending(), limit=page.rows_wanted
+            holder,
+            query["credit_type"],
+            budget,
+            subject=query.get("subject"),
+            labels=self.key.labels,
+            **page.ascending(),
+            limit=page.rows_wanted,
         )
         if found is None:
             raise NotFound

@@ -7,11 +7,11 @@ from typing import Any, Final
 from django.http import HttpRequest
 
 from ledger import reads
-from ledger.api.kit.authentication import LEDGER_READ
+from ledger.api.kit.authentication import LEDGER_READ, Key
 from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, Reading
 from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.queries import query_parameters, read_query
-from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.request_errors import NotFound, NotWithLabels
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing import problems
 from ledger.api.kit.writing.rendering import Response, json_response
@@ -40,9 +40,11 @@ class HolderEntries(Endpoint):
     @operation(
         "listEntries",
         "List entries",
-        "A holder's entries, newest first.",
+        "A holder's entries, newest first. For a key that is bound to labels, those that carry them; a page reads at most "
+        f"{reads.SCANNED_ROWS:,} entries, so it may have few results, or no results, and still have a `next`.",
         tag=HISTORY,
         scope=LEDGER_READ,
+        with_labels=True,
         parameters=[HOLDER_PATH],
         query=request_schemas.EntriesQuery,
         responses={
@@ -56,6 +58,8 @@ class HolderEntries(Endpoint):
     def get(self, request: HttpRequest, holder: str) -> Response:
         filters = read_query(request_schemas.EntriesQuery, request)
         page = cursors.requested_page(request, filters)
+        if self.key.labels:
+            return _searched(page, filters, _filter_of(self.key, holder, filters), newest=True)
         entries = reads.entries(holder, **filters, **page.newest_first(), limit=page.rows_wanted)
         return json_response(page.response_body(entries, keyset=_position, body=response_schemas.EntrySerializer.body))
 
@@ -75,9 +79,11 @@ class AllEntries(Endpoint):
         "With `after`: `next` is always present and leads to the entries after this page, now or later; store its `after` to "
         "continue at any time. With `wait`, the response comes as soon as there is an entry. Entries of one account come in the "
         "order of their sequence. If the server's clock is set back, some entries come again, with the same `id`.\n\n"
-        "A key that is confined to one holder sees only that holder.",
+        "A key that is confined to one holder sees only that holder, and one that is bound to labels only the entries that carry "
+        "them, without `after`.",
         tag=HISTORY,
         scope=LEDGER_READ,
+        with_labels=True,
         query=request_schemas.AllEntriesQuery,
         responses={
             200: ResponseBody(
@@ -101,23 +107,15 @@ class AllEntries(Endpoint):
         holder = query.pop("holder", None)
         if holder is not None and not self.key.sees(holder):
             raise NotFound
-        names = ("credit_type", "kind", "reference", "idempotency_key", "actor", "metadata")
-        filters = {name: query.pop(name) for name in names if name in query}
-        return EntryFilter(holder_id=holder or self.key.holder_id, with_refusals=query.pop("refusals"), **filters)
+        if self.key.labels and "after" in query:
+            raise NotWithLabels
+        return _filter_of(self.key, holder, query, with_refusals=query.pop("refusals"))
 
     # The search --------------------------------------------------------------------------------------
 
     def _search(self, request: HttpRequest, query: dict[str, Any], wanted: EntryFilter) -> Response:
         page = cursors.requested_page(request, query)
-        place: Any = page.keyset
-        newest = (query["order"] == "newest") != page.backwards
-        earliest, latest = query.get("since", EARLIEST), query.get("until", LATEST)
-        at, bound = (latest, earliest) if newest else (earliest, latest)
-        scan = reads.search_entries(wanted, at=at, place=place, bound=bound, newest=newest, limit=page.rows_wanted)
-        found = scan.found[::-1] if page.backwards else scan.found
-        goes_on = None if scan.ended or len(found) == page.rows_wanted else scan.last
-        searched_to = None if goes_on is None else goes_on.place
-        return json_response(page.response_body(found, keyset=_place, body=_fed, searched_to=searched_to))
+        return _searched(page, query, wanted, newest=query["order"] == "newest")
 
     # The feed ----------------------------------------------------------------------------------------
 
@@ -147,14 +145,12 @@ class OneEntry(Endpoint):
         "The path is `/v1/entries/` and the `id` of the entry: holder, credit type and sequence.",
         tag=HISTORY,
         scope=LEDGER_READ,
+        with_labels=True,
         parameters=[HOLDER_PATH, CREDIT_TYPE_PATH, SEQUENCE_PATH],
         responses={200: ResponseBody(response_schemas.EntrySerializer, examples.GRANT, "The entry.")},
     )
     def get(self, request: HttpRequest, holder: str, credit_type: str, sequence: int) -> Response:
-        entry = reads.shown_entry(holder, credit_type, sequence)
-        if entry is None:
-            raise NotFound
-        return json_response(response_schemas.EntrySerializer.body(entry))
+        return _shown(self.key, holder, credit_type, sequence)
 
 
 class HolderEntry(Endpoint):
@@ -167,16 +163,14 @@ class HolderEntry(Endpoint):
         "Read an entry",
         tag=HISTORY,
         scope=LEDGER_READ,
+        with_labels=True,
         parameters=[HOLDER_PATH, SEQUENCE_PATH],
         query=request_schemas.EntryQuery,
         responses={200: ResponseBody(response_schemas.EntrySerializer, examples.GRANT, "The entry.")},
     )
     def get(self, request: HttpRequest, holder: str, sequence: int) -> Response:
         query = read_query(request_schemas.EntryQuery, request)
-        entry = reads.shown_entry(holder, query["credit_type"], sequence)
-        if entry is None:
-            raise NotFound
-        return json_response(response_schemas.EntrySerializer.body(entry))
+        return _shown(self.key, holder, query["credit_type"], sequence)
 
 
 class EntryExplanation(Endpoint):
@@ -234,6 +228,36 @@ class HolderRefusals(Endpoint):
         error = REFUSALS[refusal.code](**refusal.facts)
         error.request_id = refusal.request_id
         return response_schemas.RefusalSerializer.body(refusal, problem=problems.problem_response(error, self.request).problem)
+
+
+FILTERS: Final = ("credit_type", "kind", "reference", "idempotency_key", "actor", "metadata")
+
+
+def _filter_of(key: Key, holder: str | None, query: dict[str, Any], *, with_refusals: bool = False) -> EntryFilter:
+    """Take the filters out of a query, and return them within the confines and labels of the key."""
+    filters = {name: query.pop(name) for name in FILTERS if name in query}
+    return EntryFilter(holder_id=holder or key.holder_id, with_refusals=with_refusals, labels=key.labels, **filters)
+
+
+def _searched(page: cursors.PageRequest, query: dict[str, Any], wanted: EntryFilter, *, newest: bool) -> Response:
+    """Return a page of the entries that are wanted, in either order."""
+    place: Any = page.keyset
+    newest = newest != page.backwards
+    earliest, latest = query.get("since", EARLIEST), query.get("until", LATEST)
+    at, bound = (latest, earliest) if newest else (earliest, latest)
+    scan = reads.search_entries(wanted, at=at, place=place, bound=bound, newest=newest, limit=page.rows_wanted)
+    found = scan.found[::-1] if page.backwards else scan.found
+    goes_on = None if scan.ended or len(found) == page.rows_wanted else scan.last
+    searched_to = None if goes_on is None else goes_on.place
+    return json_response(page.response_body(found, keyset=_place, body=_fed, searched_to=searched_to))
+
+
+def _shown(key: Key, holder: str, credit_type: str, sequence: int) -> Response:
+    """Return an entry, or raise `NotFound` if it does not exist or lacks a label of the key."""
+    entry = reads.shown_entry(holder, credit_type, sequence)
+    if entry is None or not key.labels.items() <= entry.metadata.items():
+        raise NotFound
+    return json_response(response_schemas.EntrySerializer.body(entry))
 
 
 def _place(found: FeedEntry) -> cursors.Keyset:

@@ -37,6 +37,7 @@ class HolderBalance(Endpoint):
         "with this ETag as If-Match needs an account without a later entry.",
         tag=HISTORY,
         scope=LEDGER_READ,
+        with_labels=True,
         parameters=[HOLDER_PATH, IF_NONE_MATCH_HEADER, ETAG_HEADER],
         query=request_schemas.BalanceQuery,
         responses={
@@ -82,6 +83,7 @@ class Balances(Endpoint):
         "unknown holder has zeros. A key of one holder sees only that holder: 404 if another one is named.",
         tag=HISTORY,
         scope=LEDGER_READ,
+        with_labels=True,
         query=request_schemas.BalancesQuery,
         responses={200: ResponseBody(BalancesSerializer, {"results": [examples.BALANCE]}, "The accounts.")},
     )
@@ -105,6 +107,7 @@ class Lots(Endpoint):
         "in the order in which they are spent. A lot whose credits are all spent, held or gone is not among them.",
         tag=HISTORY,
         scope=LEDGER_READ,
+        with_labels=True,
         parameters=[HOLDER_PATH],
         query=request_schemas.HoldsQuery,
         responses={
@@ -194,7 +197,7 @@ class OneHolder(Endpoint):
         "All accounts of the holder with their balances. 404 for a holder who never had credits, even if requests were "
             "refused: this distinguishes a new or mistyped holder from an empty one, which a balance of zeros does not. "
             "`/refusals` has the refused requests.",
-        tag="History", scope=LEDGER_READ, parameters=[HOLDER_PATH],
+        tag="History", scope=LEDGER_READ, with_labels=True, parameters=[HOLDER_PATH],
         responses={200: ResponseBody(HolderSerializer, HOLDER, "The holder.")}, problems=[NotFound()],
     )  # fmt: skip
     def get(self, request: HttpRequest, holder: str) -> Response:

@@ -34,7 +34,7 @@ FIELDS: Final = tuple(ApiKeySerializer._declared_fields)
 EXCEEDS: Final = KeyExceedsOwn(exceeds=["scopes"])
 ENDED: Final = KeyEnded(how="revoked")
 WITHIN: Final = (
-    "Its scopes, holder, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-own`."
+    "Its scopes, holder, labels, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-own`."
 )
 
 
@@ -49,7 +49,7 @@ class OwnKey(Endpoint):
     @operation(
         "readOwnKey",
         "Read your key",
-        "The API key of the request: its scopes, holder, expiry and limits. Every key may make this "
+        "The API key of the request: its scopes, holder, labels, expiry and limits. Every key may make this "
         "call. The response shows a change of the key within 2 s.",
         tag=KEYS,
         scope="",
@@ -98,12 +98,15 @@ class KeyWrite(Endpoint):
         def seen(asker: ApiKey | None, target: ApiKey | None) -> Made:
             if asker is None:  # it has ended since this process looked it up
                 raise Unauthenticated
-            if key_id is not None and (target is None or not self.key.sees(target.holder_id or "")):
+            if key_id is not None and (target is None or not self._sees(target)):
                 raise NotFound
             return act(asker, target, asked)
 
         with staff_log.during(request):
             return api_keys.change_once(call, seen, ApiKeySerializer.body)
+
+    def _sees(self, target: ApiKey) -> bool:
+        return self.key.sees(target.holder_id or "") and self.key.labels.items() <= target.labels.items()
 
     def respond(self, answer: KeyAnswer, status: int, **more: Any) -> Response:
         """Return the answer, in the order of its members; stored ones have another."""
@@ -123,26 +126,32 @@ class Keys(KeyWrite):
     @operation(
         "listKeys",
         "List API keys",
-        "Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder.",
+        "Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder, and "
+        "one that is bound to labels only those that have them too.",
         tag=KEYS,
         scope=KEYS_ADMIN,
+        with_labels=True,
         query=KeysQuery,
         responses={200: ResponseBody(page_of(ApiKeySerializer), page_example(examples.KEY, path="/v1/keys"), "A page of keys.")},
     )
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(KeysQuery, request)
         page = cursors.requested_page(request, filters)
-        found = reads.api_keys(seen_by=self.key.holder_id, **filters, **page.newest_first(), limit=page.rows_wanted)
+        found = reads.api_keys(
+            seen_by=self.key.holder_id, with_labels=self.key.labels, **filters, **page.newest_first(), limit=page.rows_wanted
+        )
         return json_response(page.response_body(found, keyset=lambda key: (key.pk,), body=ApiKeySerializer.body))
 
     @operation(
         "createKey",
         "Make an API key",
         f"The response has its secret, once: a repeated response has null in its place. {WITHIN} A key that is confined to a "
-        "holder can make keys only for that holder.",
+        "holder can make keys only for that holder, and one that is bound to labels only keys with these labels and perhaps "
+        "more.",
         tag=KEYS,
         scope=KEYS_ADMIN,
-        takes=RequestBody(NEW_KEY, {"a key that expires": examples.KEY_BODY}),
+        with_labels=True,
+        takes=RequestBody(NEW_KEY, {"a key that expires": examples.KEY_BODY, "a member of a team": examples.LABELLED_KEY_BODY}),
         responses={201: ResponseBody(ApiKeyWithSecretSerializer, examples.NEW_KEY, "The key, with its secret.")},
         problems=[EXCEEDS, KeyNameTaken(resource="API key", ref="shop")],
         idempotent=True,
@@ -164,11 +173,12 @@ class OneKey(Endpoint):
         "Works for a key that has ended, too.",
         tag=KEYS,
         scope=KEYS_ADMIN,
+        with_labels=True,
         parameters=[KEY_PATH],
         responses={200: ResponseBody(ApiKeySerializer, examples.KEY, "The key.")},
     )
     def get(self, request: HttpRequest, key_id: int) -> Response:
-        key = reads.api_key(key_id, seen_by=self.key.holder_id)
+        key = reads.api_key(key_id, seen_by=self.key.holder_id, with_labels=self.key.labels)
         if key is None:
             raise NotFound
         return json_response(ApiKeySerializer.body(key))
@@ -181,10 +191,11 @@ class Rotation(KeyWrite):
         "rotateKey",
         "Rotate an API key",
         "The response has the new secret, once: a repeated response has null in its place. With `former_until`, the current "
-        "secret stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, expiry and limits "
-        f"do not change. {WITHIN} A key may always rotate itself.",
+        "secret stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, labels, expiry and "
+        f"limits do not change. {WITHIN} A key may always rotate itself.",
         tag=KEYS,
         scope=KEYS_ADMIN,
+        with_labels=True,
         parameters=[KEY_PATH],
         takes=RequestBody(ROTATION, {"with an overlap": examples.ROTATION_BODY, "at once": {}}),
         responses={200: ResponseBody(ApiKeyWithSecretSerializer, examples.ROTATED_KEY, "The key, with its new secret.")},
@@ -205,11 +216,13 @@ class Revocation(KeyWrite):
     @operation(
         "revokeKey",
         "Revoke an API key",
-        "From now on, and within 2 s everywhere, its calls get 401. A key that is already revoked does not change. The keys that "
-        "it has made stay valid; `?created_by=` lists them. Its scopes and holder must stay within those of the key of the "
-        "request: else 403 `key-exceeds-own`. A key may always revoke itself.",
+        "From now on, and within 2 s everywhere, its calls get 401. A key that is already revoked does not change. The keys "
+        "that it has made stay valid; `?created_by=` lists them. Those of a key that is bound to labels are revoked with it. "
+        "Its scopes, holder and labels must stay within those of the key of the request: else 403 `key-exceeds-own`. A key may "
+        "always revoke itself.",
         tag=KEYS,
         scope=KEYS_ADMIN,
+        with_labels=True,
         parameters=[KEY_PATH],
         responses={200: ResponseBody(ApiKeySerializer, examples.REVOKED_KEY, "The key.")},
         problems=[EXCEEDS],

@@ -62,6 +62,7 @@ class Rates(Endpoint):
         "Every rate in its newest version, by credit type and code.",
         tag=RATES,
         scope=LEDGER_READ,
+        with_labels=True,
         query=request_schemas.RatesQuery,
         responses={200: ResponseBody(RATE_PAGE, page_example(examples.RATE, path="/v1/rates"), "A page of rates.")},
     )
@@ -85,6 +86,7 @@ class RateVersions(Endpoint):
         "The newest version first; it is the current one.",
         tag=RATES,
         scope=LEDGER_READ,
+        with_labels=True,
         parameters=[RATE_PATH],
         query=request_schemas.RateVersionsQuery,
         responses={
@@ -118,6 +120,7 @@ class Quotes(Endpoint):
         "are added up and rounded up once. The call stores nothing, so it needs no Idempotency-Key.",
         tag=RATES,
         scope=LEDGER_READ,
+        with_labels=True,
         takes=RequestBody(QUOTE, {"1,250 tokens": examples.QUOTE_BODY, "by component": examples.QUOTE_OF_COMPONENTS}),
         responses={200: ResponseBody(response_schemas.QuoteBodySerializer, examples.QUOTE, "The quote.")},
         problems=RATE_PROBLEMS,

@@ -3,15 +3,17 @@
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.http import HttpRequest
 
 from ledger import conf, services
-from ledger.api.kit.request_errors import KeyForTests, KeyNotForTests, Unauthenticated
+from ledger.api.kit.request_errors import InvalidRequest, KeyForTests, KeyNotForTests, LabelBound, Unauthenticated
 from ledger.database.load.queues import Queue
+from ledger.values import FieldError, InvalidValue, Metadata
 
 LEDGER_READ = "ledger:read"
 LEDGER_SPEND = "ledger:spend"
@@ -26,6 +28,8 @@ KEYS_ADMIN = "keys:admin"
 SIGNALS_READ = "signals:read"
 SIGNALS_WRITE = "signals:write"
 PAGES_WRITE = "pages:write"
+
+METADATA = Metadata()
 
 CACHED_FOR_SECONDS = 2.0
 """How long a process caches a key: a revoked or expired key stops working everywhere within this time."""
@@ -45,6 +49,8 @@ class Key:
     """The key's own limit; None for that of the settings."""
     concurrent_requests: int | None = None
     id: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels that all that it writes carries, and to which what it sees is limited; empty for none."""
     actor: str = field(init=False)
     """The actor that an entry of this key records."""
 
@@ -54,6 +60,29 @@ class Key:
     def may(self, scope: str) -> bool:
         """True if the key has the scope, or one that includes it."""
         return services.includes_scope(self.scopes, scope)
+
+    @property
+    def sees_all_of_holder(self) -> bool:
+        """True if the key may see all entries of the holders that it sees."""
+        return not self.labels and self.may(LEDGER_READ)
+
+    def with_labels(self, metadata: Mapping[str, Any], pointer: str = "") -> dict[str, Any]:
+        """Return the metadata of a write with the labels of the key.
+
+        Args:
+            pointer: where the request is, in a batch.
+
+        Raises:
+            LabelBound: it names another value of a label.
+            InvalidRequest: it has no room for the labels.
+        """
+        for name, value in self.labels.items():
+            if name in metadata and metadata[name] != value:
+                raise LabelBound(label=name, value=value)
+        try:
+            return METADATA.check({**metadata, **self.labels})
+        except InvalidValue as error:
+            raise InvalidRequest([FieldError(f"{pointer}/metadata", error.code, error.detail)]) from error
 
     def sees(self, holder_id: str) -> bool:
         """True if the key may see the holder."""
@@ -115,6 +144,7 @@ def _looked_up(secret: str) -> Key | None:
         requests_per_second=found.requests_per_second,
         concurrent_requests=found.concurrent_requests,
         id=found.pk,
+        labels=found.labels,
     )
     with _cache_lock:
         if len(_cache) >= _CACHED_KEYS_LIMIT:

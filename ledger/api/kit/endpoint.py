@@ -27,7 +27,15 @@ from ledger.api.kit.reading.bodies import read_whole
 from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES, read, read_body
 from ledger.api.kit.reading.queries import refuse_query
 from ledger.api.kit.reading.requests import ensure_host, ensure_sound, request_id
-from ledger.api.kit.request_errors import BodyTooLarge, MalformedRequest, MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
+from ledger.api.kit.request_errors import (
+    BodyTooLarge,
+    MalformedRequest,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    NotWithLabels,
+    ScopeMissing,
+)
 from ledger.api.kit.writing.problems import problem_response
 from ledger.api.kit.writing.rendering import AnyResponse, Response, for_django
 from ledger.database.load.queues import Queue
@@ -141,17 +149,20 @@ _CALLERS_THREAD = CallersThread()
 _waiting_threads = threading.BoundedSemaphore(WAITING_THREADS)
 
 
-def requires(scope: str, *, takes_query: bool = False) -> Callable[[Handler], Handler]:
+def requires(scope: str, *, takes_query: bool = False, with_labels: bool = False) -> Callable[[Handler], Handler]:
     """Declare which scope a handler needs, and whether it reads query parameters; `schema.operation` does it.
 
     Args:
         scope: "" for none: a call that every key may make, or a public one.
         takes_query: True: the handler reads the query, and refuses what it does not know; False: there must be none.
+        with_labels: a key that is bound to labels can make the call: what it writes carries them, or it shows only what does or
+            what concerns the account as a whole.
     """
 
     def declare(handler: Handler) -> Handler:
         handler.scope = scope  # type: ignore[attr-defined]
         handler.takes_query = takes_query  # type: ignore[attr-defined]
+        handler.with_labels = with_labels  # type: ignore[attr-defined]
         return handler
 
     return declare
@@ -277,11 +288,14 @@ class Endpoint(APIView):
         return handler
 
     def admit(self, key: Key, path: Mapping[str, Any]) -> None:
-        """Let the key make this call, or raise `ScopeMissing` or `NotFound`."""
+        """Let the key make this call, or raise `ScopeMissing`, `NotWithLabels` or `NotFound`."""
         self.key = key
-        scope: str = getattr(self, self.method).scope
+        handler = getattr(self, self.method)
+        scope: str = handler.scope
         if scope and scope not in key.scopes and not key.may(scope):
             raise ScopeMissing(scope=scope)
+        if key.labels and scope and not handler.with_labels:
+            raise NotWithLabels
         if key.holder_id is not None and "holder" in path and not key.sees(path["holder"]):
             raise NotFound  # as for a path that does not exist
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from ledger.errors import Answer, Invalid, LedgerError
-from ledger.values import Count, FieldError, ListOf, Text
+from ledger.values import MAX_LABEL_CHARACTERS, MAX_METADATA_KEY_CHARACTERS, Count, FieldError, ListOf, Text
 
 
 class RequestError(LedgerError):
@@ -95,6 +95,27 @@ class ScopeMissing(RequestError):
     answer = Answer(403, "The key needs the scope {scope}.")
 
     scope: Annotated[str, Text("The scope that the call needs.", most=64)]
+
+
+class LabelBound(RequestError):
+    """The API key is bound to a value of a label, and the request names another one."""
+
+    code = "label-bound"
+    title = "The API key is bound to another value of the label"
+    answer = Answer(
+        403, "Whatever the key writes has the label {label} with the value {value}; leave it out, or name this value."
+    )
+
+    label: Annotated[str, Text("The label that the request names.", most=MAX_METADATA_KEY_CHARACTERS)]
+    value: Annotated[str, Text("The value to which the key is bound.", most=MAX_LABEL_CHARACTERS)]
+
+
+class NotWithLabels(RequestError):
+    """The API key is bound to labels, and the call also shows or changes what does not carry them."""
+
+    code = "not-with-labels"
+    title = "A key that is bound to labels cannot make this call"
+    answer = Answer(403, "The call needs a key that is bound to no label; GET /v1/key shows those of this key.")
 
 
 class NotFound(RequestError):

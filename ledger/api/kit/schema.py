@@ -19,8 +19,9 @@ from rest_framework import serializers
 from ledger.api.kit.endpoint import Handler, requires
 from ledger.api.kit.reading.parsing import MERGE_PATCH
 from ledger.api.kit.reading.queries import DryRunQuery
-from ledger.api.kit.request_errors import ScopeMissing
+from ledger.api.kit.request_errors import NotWithLabels, ScopeMissing
 from ledger.errors import LedgerError
+from ledger.models import LABELLED_SCOPES
 from ledger.records import Field, OneOf, Record, Shape, choice_text, shape_of
 from ledger.values import EXACT_INTEGERS, MAX_AMOUNT
 
@@ -94,6 +95,7 @@ def operation(
     idempotent: bool = False,
     dry_run: bool = False,
     conditions: Sequence[OpenApiParameter] = (),
+    with_labels: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Declare the method of a view: the scope that it needs, which the view then enforces, and its part of the document.
 
@@ -108,6 +110,7 @@ def operation(
         idempotent: the call needs an Idempotency-Key.
         dry_run: it takes `?dry_run=true`; its `query`, if any, is then a `DryRunQuery`.
         conditions: headers on which it depends whether the call is executed, such as If-Match.
+        with_labels: a key that is bound to labels can make the call; see `requires`.
     """
     headers = [
         REQUEST_ID_HEADER,
@@ -116,6 +119,7 @@ def operation(
     ]
     query = query or (DryRunQuery if dry_run else None)
     queries: list[Any] = [shape_of(query)] if query else []
+    refused_with_labels = [NotWithLabels()] if scope in LABELLED_SCOPES and not with_labels else []
     if dry_run and 200 not in responses:
         shown = responses[201]._replace(description="With `dry_run`: the response that the write would get.")
         responses = {200: shown, **responses}
@@ -132,7 +136,7 @@ def operation(
         },
         examples=[*_response_examples(responses), *_request_examples(takes)],
         extensions={
-            PROBLEMS_KEY: [*problems, *([ScopeMissing(scope=scope)] if scope else [])],
+            PROBLEMS_KEY: [*problems, *([ScopeMissing(scope=scope)] if scope else []), *refused_with_labels],
             TAKES_BODY_KEY: takes is not None,
             SCOPE_KEY: scope or None,
         },
@@ -144,7 +148,7 @@ def operation(
         handler.names_in_json = names_in_json  # type: ignore[attr-defined]
         handler.other_bodies = takes.others if takes else {}  # type: ignore[attr-defined]
         handler.needs_body = takes is not None and any(each.required for each in takes.shape.fields)  # type: ignore[attr-defined]
-        return requires(scope, takes_query=query is not None)(document(handler))
+        return requires(scope, takes_query=query is not None, with_labels=with_labels)(document(handler))
 
     return declare
 

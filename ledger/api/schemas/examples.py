@@ -333,6 +333,12 @@ RATE: dict[str, Any] = {
     "reason": "Price list of February",
 }
 KEY_BODY: dict[str, Any] = {"name": "shop", "scopes": ["ledger:read", "ledger:spend"], "expires_at": "2027-01-31T00:00:00Z"}
+LABELLED_KEY_BODY: dict[str, Any] = {
+    "name": "red.ada",
+    "scopes": ["ledger:read", "ledger:spend"],
+    "holder_id": "customer-42",
+    "labels": {"team": "red", "member": "ada"},
+}
 ROTATION_BODY: dict[str, Any] = {"former_until": "2026-02-01T12:00:00Z"}
 KEY: dict[str, Any] = {
     "id": 7,
@@ -341,11 +347,13 @@ KEY: dict[str, Any] = {
     "prefix": "Yq3vN0aZ",
     "scopes": ["ledger:read", "ledger:spend"],
     "holder_id": None,
+    "labels": {},
     "requests_per_second": None,
     "concurrent_requests": None,
     "state": "active",
     "created_at": RECORDED_AT,
     "created_by": "key:deploy",
+    "parent_id": 3,
     "expires_at": "2027-01-31T00:00:00.000000Z",
     "rotated_at": None,
     "former_until": None,
@@ -366,6 +374,7 @@ OWN_KEY: dict[str, Any] = {
     "actor": "key:shop",
     "scopes": ["ledger:read", "ledger:spend"],
     "holder_id": None,
+    "labels": {},
     "expires_at": "2027-01-31T00:00:00.000000Z",
     "requests_per_second": 50,
     "concurrent_requests": None,

@@ -509,6 +509,9 @@ class OwnKeySerializer(ResponseSchema):
         help_text="All scopes of the key, including those that another of its scopes implies.",
     )
     holder_id = serializers.CharField(allow_null=True, help_text="The only holder that the key may use; null for all holders.")
+    labels = serializers.DictField(
+        child=serializers.CharField(), help_text="The labels that all it writes carries, by name; empty for a key without labels."
+    )
     expires_at = _time(allow_null=True, help_text="The instant from which the API refuses it; null for never.")
     requests_per_second = Whole(
         allow_null=True, min_value=1, help_text="How many of its calls a second one process accepts; null for no limit."
@@ -530,6 +533,9 @@ class ApiKeySerializer(ResponseSchema):
         "granted_scopes",
     )
     holder_id = serializers.CharField(allow_null=True, help_text="The only holder that it may use; null for all holders.")
+    labels = serializers.DictField(
+        child=serializers.CharField(), help_text="The labels that all it writes carries, by name; empty for a key without labels."
+    )
     requests_per_second = Whole(
         allow_null=True, min_value=1, help_text="How many calls a second one process accepts; null for the limit in the settings."
     )
@@ -543,6 +549,7 @@ class ApiKeySerializer(ResponseSchema):
     )
     created_at = _time(help_text="When it was made.")
     created_by = serializers.CharField(help_text="Who made it: the actor of the API key, or the operator.")
+    parent_id = Whole(allow_null=True, min_value=1, help_text="The key that made it; null for one that an operator made.")
     expires_at = _time(allow_null=True, help_text="When it expires; null for never.")
     rotated_at = _time(allow_null=True, help_text="When it got its current secret; null for its first secret.")
     former_until = _time(allow_null=True, help_text="Until when the former secret is valid; null if it ended at the rotation.")

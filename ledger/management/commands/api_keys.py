@@ -18,7 +18,7 @@ LIST, CREATE, ROTATE, REVOKE = ACTIONS = ("list", "create", "rotate", "revoke")
 TIMES: Final = ("created_at", "last_used_at", "expires_at", "rotated_at", "former_until", "revoked_at")
 TAKES: Final = {
     LIST: (),
-    CREATE: ("scopes", "holder_id", "expires_at", "requests_per_second", "concurrent_requests"),
+    CREATE: ("scopes", "holder_id", "labels", "expires_at", "requests_per_second", "concurrent_requests"),
     ROTATE: ("former_until",),
     REVOKE: (),
 }
@@ -39,6 +39,10 @@ class Command(CommandWithExamples):
             "api_keys create till --scope ledger:spend --holder ada --expires-at 2027-01-31T00:00:00Z",
             "make a key for one holder that expires",
         ),
+        (
+            "api_keys create red.ada --scope ledger:spend --holder team-red --label team=red --label member=ada",
+            "make a key whose spends carry these labels",
+        ),
         ("api_keys rotate shop --former-until 2026-12-24T12:00:00Z", "print a new secret; the current one ends at that time"),
         ("api_keys rotate shop", "print a new secret; all earlier secrets end now"),
         ("api_keys revoke shop", "end the key"),
@@ -52,6 +56,13 @@ class Command(CommandWithExamples):
         parser.add_argument("--scope", action="append", dest="scopes", metavar="SCOPE", help=f"create: {', '.join(SCOPES)}")
         parser.add_argument(
             "--holder", dest="holder_id", metavar="HOLDER", help="create: confine the key to this holder; default: all holders"
+        )
+        parser.add_argument(
+            "--label",
+            action="append",
+            dest="labels",
+            metavar="NAME=VALUE",
+            help="create: a label that all that the key writes carries, such as member=ada",
         )
         parser.add_argument(
             "--expires-at", metavar="TIME", help="create: when the key expires, such as 2027-01-31T00:00:00Z; default: never"
@@ -89,7 +100,8 @@ def _done(action: str, name: str, given: dict[str, Any]) -> tuple[list[ApiKey], 
         return list(ApiKey.objects.order_by("name")), ""
     actor = f"command:{getpass.getuser()}"[:MAX_ACTOR_CHARACTERS]
     if action == CREATE:
-        request = _read(shape_of(services.ApiKeyRequest), {"name": name, **given}, actor=actor)
+        labels = {"labels": _labels(given["labels"])} if "labels" in given else {}
+        request = _read(shape_of(services.ApiKeyRequest), {"name": name, **given, **labels}, actor=actor)
         return _as_listed(services.create_api_key.execute(request))
     key = ApiKey.objects.filter(name=name).first()
     if key is None:
@@ -100,6 +112,13 @@ def _done(action: str, name: str, given: dict[str, Any]) -> tuple[list[ApiKey], 
     services.revoke_api_key(key, actor=actor)
     key.refresh_from_db()
     return [key], ""
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in given]
+    if any(not separator for _, separator, _ in pairs) or len({name for name, _, _ in pairs}) < len(pairs):
+        raise CommandError("--label takes NAME=VALUE, once for each name.", returncode=2)
+    return {name: value for name, _, value in pairs}
 
 
 def _as_listed(made: tuple[ApiKey, str]) -> tuple[list[ApiKey], str]:
@@ -127,6 +146,7 @@ def _shown(key: ApiKey) -> dict[str, Any]:
         "prefix": key.prefix,
         "scopes": key.granted_scopes,
         "holder_id": key.holder_id,
+        "labels": key.labels,
         "requests_per_second": key.requests_per_second,
         "concurrent_requests": key.concurrent_requests,
         "created_by": key.created_by,
@@ -136,5 +156,6 @@ def _shown(key: ApiKey) -> dict[str, Any]:
 
 def _as_text(shown: dict[str, Any]) -> str:
     """Return a key as lines of names and values."""
-    texts = shown | {"scopes": ", ".join(shown["scopes"])}
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(shown["labels"].items()))
+    texts = shown | {"scopes": ", ".join(shown["scopes"]), "labels": labels}
     return "\n".join(f"{name.replace('_', ' '):<22}{value}" for name, value in texts.items() if value not in (None, ""))

@@ -4,6 +4,7 @@ A holder has an index, a reference has one, and time is the order. All else is l
 page that ends there says so, and the next one goes on. So a page costs what it looks at, whatever the ledger holds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -14,6 +15,7 @@ import orjson
 from ledger.database.statements import Loader, Statement, boolean, integer, parameter
 from ledger.reads.history import OF_ANY_KIND, SHOWN, ShownEntry, page_sql, select_list
 from ledger.rules import KINDS
+from ledger.values import encode_json
 
 SCANNED_ROWS: Final = 5_000
 """How many entries one page looks at."""
@@ -49,6 +51,9 @@ FROM (
             AND (e.idempotency_key = %(key)s OR %(key)s::text IS NULL)
             AND (e.actor = %(actor)s OR %(actor)s::text IS NULL)
             AND (%(name)s::text IS NULL OR e.metadata ->> %(name)s::text = %(value)s)
+            AND NOT EXISTS (
+                SELECT FROM json_each_text(%(labels)s::json) AS label WHERE e.metadata ->> label.key IS DISTINCT FROM label.value
+            )
             AND {behind},
             false
         ) AS is_wanted
@@ -91,6 +96,7 @@ class EntryFilter:
     Args:
         kind: only that kind; None for all but refusals, and these too `with_refusals`.
         metadata: a key of the metadata, and its value as text.
+        labels: more of these, all of which an entry must have.
     """
 
     holder_id: str | None = None
@@ -101,11 +107,12 @@ class EntryFilter:
     idempotency_key: str | None = None
     actor: str | None = None
     metadata: tuple[str, str] | None = None
+    labels: Mapping[str, str] | None = None
 
     @property
     def says_more(self) -> bool:
         """True if entries have to be looked at that may not be wanted."""
-        others = [self.reference, self.idempotency_key, self.actor, self.metadata]
+        others = [self.reference, self.idempotency_key, self.actor, self.metadata, self.labels or None]
         if self.holder_id is None:
             others += [self.credit_type, None if self.kind == "refusal" else self.kind]
         return any(other is not None for other in others)
@@ -127,6 +134,7 @@ class EntryFilter:
             "actor": self.actor,
             "name": name,
             "value": value,
+            "labels": encode_json(dict(self.labels)) if self.labels else None,
             "movements": "f" if self.kind == "refusal" else "t",
             "refusals": "t" if self.has_refusals else "f",
         }

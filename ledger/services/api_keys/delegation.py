@@ -6,7 +6,7 @@ key whose revocation is under way makes no other key. See docs/adr/0073.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +32,7 @@ from ledger.services.api_keys.keys import (
 )
 from ledger.values import encode_json
 
-RIGHTS: Final = ("scopes", "holder_id")
+RIGHTS: Final = ("scopes", "holder_id", "labels")
 """The fields that say what a key may do. The others say how long and how often."""
 
 Made = tuple[ApiKey, str | None]
@@ -50,7 +50,7 @@ def give(asker: ApiKey, request: ApiKeyRequest) -> Made:
         As `create_api_key`.
     """
     _ensure_within(asker, key_of(request))
-    return create_api_key.execute(request)
+    return create_api_key.execute(replace(request, parent_id=asker.pk))
 
 
 def rotate_by(asker: ApiKey, target: ApiKey, request: RotationRequest) -> Made:
@@ -65,7 +65,7 @@ def rotate_by(asker: ApiKey, target: ApiKey, request: RotationRequest) -> Made:
 
 
 def revoke_by(asker: ApiKey, target: ApiKey) -> Made:
-    """Revoke a key; one that is revoked stays as it is.
+    """Revoke a key, and with a key with labels all that it has made; one that is revoked stays as it is.
 
     Raises:
         KeyExceedsOwn: the key may do more than the asker. For how long and how often makes no difference: the key that has to end
@@ -90,6 +90,7 @@ def exceeding(asker: ApiKey, other: ApiKey) -> list[str]:
     is_within = {
         "scopes": all(includes_scope(own, scope) for scope in other.granted_scopes),
         "holder_id": not asker.holder_id or other.holder_id == asker.holder_id,
+        "labels": asker.labels.items() <= other.labels.items(),
         "expires_at": ends is None or (other.expires_at is not None and other.expires_at <= ends),
         "requests_per_second": _is_within(
             asker.requests_per_second, other.requests_per_second, of_settings=KEY_REQUESTS_PER_SECOND.value

@@ -6,7 +6,7 @@ Each change is in the staff log, in the transaction of the change.
 import hashlib
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -18,11 +18,22 @@ from django.utils import timezone
 from ledger import conf
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating, LedgerError
-from ledger.models import SCOPES, ApiKey
+from ledger.models import LABELLED_SCOPES, SCOPES, ApiKey
 from ledger.operators import staff_log
 from ledger.records import Record, UseCase
 from ledger.rules.instants import to_text, to_us
-from ledger.values import MAX_ACTOR_CHARACTERS, MAX_SEQUENCE, MIN_KEY_CHARACTERS, Choice, Holder, Integer, ListOf, Text, Time
+from ledger.values import (
+    MAX_ACTOR_CHARACTERS,
+    MAX_SEQUENCE,
+    MIN_KEY_CHARACTERS,
+    Choice,
+    Holder,
+    Integer,
+    Labels,
+    ListOf,
+    Text,
+    Time,
+)
 
 TEST_PREFIX = "test_"
 """How the keys of deployments for tests begin, and no others."""
@@ -41,6 +52,13 @@ class ApiKeyRequest(Record):
     name: Annotated[str, Text("Unique. Entries made with the key have the actor key:<name>.", least=1, most=100)]
     scopes: Annotated[Sequence[str], ListOf(Choice(SCOPES), "What the key may do.", least=1, most=len(SCOPES))]
     holder_id: Annotated[str | None, Holder("The only holder that the key may use; null for all holders.", null=True)] = None
+    labels: Annotated[
+        dict[str, str],
+        Labels(
+            "Labels that whatever the key writes carries in its metadata, such as `member`. The key can name no other values, "
+            "and sees only entries that carry them."
+        ),
+    ] = field(default_factory=dict)
     expires_at: Annotated[datetime | None, Time("The time from which the API refuses the key; null for never.", null=True)] = None
     requests_per_second: Annotated[
         int | None,
@@ -63,11 +81,16 @@ class ApiKeyRequest(Record):
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
     key: str | None = None
     """The key itself, at least MIN_KEY_CHARACTERS; random by default."""
+    parent_id: int | None = None
+    """The key that makes it; None for a key that an operator or a command makes."""
 
     def check_whole(self) -> None:
-        """Refuse a key without scopes, and a given text that is too short."""
+        """Refuse a key without scopes, scopes that labels do not fit, and a given text that is too short."""
         if not self.scopes:
             raise Invalid(pointer="/scopes", rule="choice", detail=f"must be one or more of {', '.join(SCOPES)}")
+        if self.labels and not set(self.scopes) <= set(LABELLED_SCOPES):
+            detail = f"with labels, each must be one of {', '.join(LABELLED_SCOPES)}"
+            raise Invalid(pointer="/scopes", rule="not-with-labels", detail=detail)
         if self.key is not None and len(self.key) < MIN_KEY_CHARACTERS:
             raise Invalid(pointer="/key", rule="min_length", detail=f"must have at least {MIN_KEY_CHARACTERS} characters")
 
@@ -94,7 +117,8 @@ def _create(request: ApiKeyRequest) -> tuple[ApiKey, str]:
         with own_or_joined():
             stored.save(force_insert=True)
             confined = f", confined to {stored.holder_id}" if stored.holder_id else ""
-            _record("key-created", stored, request.actor, ", ".join(stored.scopes) + confined)
+            labelled = f", labels {stored.labels_text}" if stored.labels else ""
+            _record("key-created", stored, request.actor, ", ".join(stored.scopes) + confined + labelled)
     except IntegrityError as error:
         if ApiKey.objects.filter(name=request.name).exists():
             raise KeyNameTaken(resource="API key", ref=request.name) from error
@@ -120,6 +144,8 @@ def key_of(request: ApiKeyRequest) -> ApiKey:
         name=request.name,
         scopes=list(dict.fromkeys(request.scopes)),
         holder_id=request.holder_id,
+        labels=dict(request.labels),
+        parent_id=request.parent_id,
         created_by=request.actor,
         expires_at=request.expires_at,
         requests_per_second=request.requests_per_second,
@@ -202,10 +228,27 @@ def _valid() -> QuerySet[ApiKey]:
 
 
 def revoke_api_key(key: ApiKey, *, actor: str = "") -> None:
-    """Revoke the key from now on; does nothing if it is already revoked."""
+    """Revoke the key from now on, and with a key with labels all that it has made; does nothing if it is already revoked."""
     with own_or_joined():
         if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()):
             _record("key-revoked", key, actor)
+            if key.labels:
+                _revoke_made_by([key.pk], actor)
+
+
+def _revoke_made_by(parents: list[int], actor: str) -> None:
+    """Revoke the keys that these have made, and what those have made.
+
+    The parents' rows are locked: a key that one of them was making is committed by now, and the statement sees it; one that it is
+    about to make finds its maker revoked.
+    """
+    while parents:
+        rows = ApiKey.objects.select_for_update(no_key=True).filter(parent_id__in=parents, revoked_at=None)
+        made = list(rows.order_by("pk"))
+        parents = [key.pk for key in made]
+        ApiKey.objects.filter(pk__in=parents).update(revoked_at=timezone.now())
+        for key in made:
+            _record("key-revoked", key, actor, "with the key that made it")
 
 
 def _record(action: str, key: ApiKey, actor: str, details: str = "") -> None:

@@ -54,6 +54,7 @@ def test_a_key_is_made_with_all_that_it_can_have_and_its_secret_is_printed_once(
         "prefix": key.prefix,
         "scopes": ["ledger:read", "ledger:spend"],
         "holder_id": "ada",
+        "labels": {},
         "requests_per_second": 50,
         "concurrent_requests": 4,
         "expires_at": "2100-01-31T00:00:00.000000Z",
@@ -128,3 +129,14 @@ def test_what_is_refused_is_said_in_a_sentence_and_nothing_is_written(arguments:
     assert text in str(refused.value)
     assert refused.value.returncode == code
     assert (list(ApiKey.objects.order_by("id").values()), events()) == before
+
+
+def test_a_key_is_made_with_labels_and_a_wrong_label_makes_none() -> None:
+    made = shown("create", "red.ada", "--scope", "ledger:spend", "--label", "team=red", "--label", "member=a=b")
+    assert made["labels"] == {"team": "red", "member": "a=b"}
+    assert "member=a=b, team=red" in printed("list")
+    for labels in (["--label", "team"], ["--label", "team=red", "--label", "team=blue"], ["--label", "team="]):
+        with pytest.raises(CommandError) as refused:
+            printed("create", "other", "--scope", "ledger:spend", *labels)
+        assert refused.value.returncode == 2
+    assert [key.name for key in ApiKey.objects.all()] == ["red.ada"]

@@ -399,6 +399,14 @@ class KeyRotating(Problem):
     former_until: str
 
 
+class LabelBound(Problem):
+    """The API key is bound to a value of a label, and the request names another one."""
+
+    SLUG = "label-bound"
+    label: str
+    value: str
+
+
 class LockBusy(Problem):
     """Another process holds a lock that this request does not wait for."""
 
@@ -498,6 +506,12 @@ class NotRevocable(Problem):
     SLUG = "not-revocable"
     sequence: int
     kind: str
+
+
+class NotWithLabels(Problem):
+    """The API key is bound to labels, and the call also shows or changes what does not carry them."""
+
+    SLUG = "not-with-labels"
 
 
 class NothingToVoid(Problem):
@@ -859,6 +873,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "key-ended": KeyEnded,
     "key-exceeds-own": KeyExceedsOwn,
     "key-rotating": KeyRotating,
+    "label-bound": LabelBound,
     "lock-busy": LockBusy,
     "lot-closed": LotClosed,
     "lot-limit": LotLimit,
@@ -872,6 +887,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "not-refundable": NotRefundable,
     "not-reversible": NotReversible,
     "not-revocable": NotRevocable,
+    "not-with-labels": NotWithLabels,
     "nothing-to-void": NothingToVoid,
     "outcome-unknown": UnknownOutcome,
     "overage-not-found": OverageNotFound,

@@ -273,6 +273,12 @@ export class KeyRotating extends Problem {
   readonly former_until = this.fact<string>("former_until");
 }
 
+/** The API key is bound to a value of a label, and the request names another one. */
+export class LabelBound extends Problem {
+  readonly label = this.fact<string>("label");
+  readonly value = this.fact<string>("value");
+}
+
 /** Another process holds a lock that this request does not wait for. */
 export class LockBusy extends Problem {
   readonly key = this.fact<string>("key");
@@ -344,6 +350,9 @@ export class NotRevocable extends Problem {
   readonly sequence = this.fact<number>("sequence");
   readonly kind = this.fact<string>("kind");
 }
+
+/** The API key is bound to labels, and the call also shows or changes what does not carry them. */
+export class NotWithLabels extends Problem {}
 
 /** The account has no unspent credits outside holds. */
 export class NothingToVoid extends Problem {
@@ -610,6 +619,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "key-ended": KeyEnded,
   "key-exceeds-own": KeyExceedsOwn,
   "key-rotating": KeyRotating,
+  "label-bound": LabelBound,
   "lock-busy": LockBusy,
   "lot-closed": LotClosed,
   "lot-limit": LotLimit,
@@ -623,6 +633,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "not-refundable": NotRefundable,
   "not-reversible": NotReversible,
   "not-revocable": NotRevocable,
+  "not-with-labels": NotWithLabels,
   "nothing-to-void": NothingToVoid,
   "outcome-unknown": UnknownOutcome,
   "overage-not-found": OverageNotFound,

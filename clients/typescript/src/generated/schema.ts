@@ -2563,6 +2563,10 @@ export interface components {
             scopes: components["schemas"]["ScopesEnum"][];
             /** @description The only holder that it may use; null for all holders. */
             holder_id: string | null;
+            /** @description The labels that all it writes carries, by name; empty for a key without labels. */
+            labels: {
+                [key: string]: string;
+            };
             /**
              * Format: int64
              * @description How many calls a second one process accepts; null for the limit in the settings.
@@ -2582,6 +2586,11 @@ export interface components {
             created_at: string;
             /** @description Who made it: the actor of the API key, or the operator. */
             created_by: string;
+            /**
+             * Format: int64
+             * @description The key that made it; null for one that an operator made.
+             */
+            parent_id: number | null;
             /**
              * Format: date-time
              * @description When it expires; null for never.
@@ -2641,6 +2650,10 @@ export interface components {
             scopes: components["schemas"]["ScopesEnum"][];
             /** @description The only holder that it may use; null for all holders. */
             holder_id: string | null;
+            /** @description The labels that all it writes carries, by name; empty for a key without labels. */
+            labels: {
+                [key: string]: string;
+            };
             /**
              * Format: int64
              * @description How many calls a second one process accepts; null for the limit in the settings.
@@ -2660,6 +2673,11 @@ export interface components {
             created_at: string;
             /** @description Who made it: the actor of the API key, or the operator. */
             created_by: string;
+            /**
+             * Format: int64
+             * @description The key that made it; null for one that an operator made.
+             */
+            parent_id: number | null;
             /**
              * Format: date-time
              * @description When it expires; null for never.
@@ -5149,6 +5167,10 @@ export interface components {
             scopes: components["schemas"]["ScopesEnum"][];
             /** @description The only holder that the key may use; null for all holders. */
             holder_id?: string | null;
+            /** @description Labels that whatever the key writes carries in its metadata, such as `member`. The key can name no other values, and sees only entries that carry them. */
+            labels?: {
+                [key: string]: string;
+            };
             /**
              * Format: date-time
              * @description The time from which the API refuses the key; null for never.
@@ -6267,6 +6289,10 @@ export interface components {
             scopes: components["schemas"]["ScopesEnum"][];
             /** @description The only holder that the key may use; null for all holders. */
             holder_id: string | null;
+            /** @description The labels that all it writes carries, by name; empty for a key without labels. */
+            labels: {
+                [key: string]: string;
+            };
             /**
              * Format: date-time
              * @description The instant from which the API refuses it; null for never.

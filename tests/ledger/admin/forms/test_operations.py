@@ -285,6 +285,19 @@ def test_a_key_is_shown_once_and_kept_nowhere(client):
     assert secret not in str(dict(client.session.items()))
 
 
+def test_a_key_gets_the_labels_of_the_form_and_the_page_shows_them(client):
+    form = {"name": "red.ada", "scopes": ["ledger:spend"], "labels": "team = red\n\n member=ada\r\n"}
+    assert client.post(NEW_KEY, form).status_code == 200
+    key = ApiKey.objects.get()
+    assert key.labels == {"team": "red", "member": "ada"}
+    assert "member=ada, team=red" in client.get(f"/admin/ledger/apikey/{key.pk}/change/").content.decode()
+    assert "with the keys that it has made" in client.get(f"/admin/ledger/apikey/{key.pk}/revoke/").content.decode()
+    for wrong in ("team", "team=red\nteam=blue", "team="):
+        assert client.post(NEW_KEY, form | {"name": "other", "labels": wrong}).status_code == 422
+    assert client.post(NEW_KEY, form | {"name": "other", "scopes": ["ledger:admin"]}).status_code == 422
+    assert ApiKey.objects.count() == 1
+
+
 def test_a_key_gets_the_expiry_and_the_limits_of_the_form_and_the_list_shows_them(client):
     life = {"expires_at": "2100-01-31T12:00", "requests_per_second": "50", "concurrent_requests": "4"}
     assert client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read"], **life}).status_code == 200

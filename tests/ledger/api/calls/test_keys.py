@@ -43,6 +43,7 @@ def test_a_key_learns_who_it_is_and_what_it_may(make_api: MakeApi, db: None) -> 
         "actor": "key:shop",
         "scopes": ["ledger:read", "billing:read"],
         "holder_id": "ada",
+        "labels": {},
         "expires_at": IN_A_YEAR.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "requests_per_second": 5,
         "concurrent_requests": 2,

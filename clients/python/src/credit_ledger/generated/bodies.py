@@ -231,11 +231,13 @@ class ApiKey(TypedDict):
     prefix: str
     scopes: list[ScopesEnum]
     holder_id: str | None
+    labels: dict[str, str]
     requests_per_second: int | None
     concurrent_requests: int | None
     state: ApiKeyStateEnum
     created_at: str
     created_by: str
+    parent_id: int | None
     expires_at: str | None
     rotated_at: str | None
     former_until: str | None
@@ -252,11 +254,13 @@ class ApiKeyWithSecret(TypedDict):
     prefix: str
     scopes: list[ScopesEnum]
     holder_id: str | None
+    labels: dict[str, str]
     requests_per_second: int | None
     concurrent_requests: int | None
     state: ApiKeyStateEnum
     created_at: str
     created_by: str
+    parent_id: int | None
     expires_at: str | None
     rotated_at: str | None
     former_until: str | None
@@ -1585,6 +1589,7 @@ class OwnKey(TypedDict):
     actor: str
     scopes: list[ScopesEnum]
     holder_id: str | None
+    labels: dict[str, str]
     expires_at: str | None
     requests_per_second: int | None
     concurrent_requests: int | None

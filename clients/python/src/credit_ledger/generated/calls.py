@@ -886,7 +886,8 @@ def budget_usage(
 ) -> ListCall[BudgetUse]:
     """List the usage of a budget.
 
-    What each subject has used in the budget's current window, by subject. The call takes no lock.
+    What each subject has used in the budget's current window, by subject. The call takes no lock. A key that is bound to
+    labels sees what its own labels have used, in a budget by these labels; any other budget is a 404 for it.
 
     Scope: `ledger:read`.
     """
@@ -1092,7 +1093,8 @@ def entries(
 ) -> ListCall[Entry]:
     """List entries.
 
-    A holder's entries, newest first.
+    A holder's entries, newest first. For a key that is bound to labels, those that carry them; a page reads at most 5,000
+    entries, so it may have few results, or no results, and still have a `next`.
 
     Scope: `ledger:read`.
     """
@@ -1413,7 +1415,8 @@ def find_entries(
     continue at any time. With `wait`, the response comes as soon as there is an entry. Entries of one account come in the
     order of their sequence. If the server's clock is set back, some entries come again, with the same `id`.
 
-    A key that is confined to one holder sees only that holder.
+    A key that is confined to one holder sees only that holder, and one that is bound to labels only the entries that carry
+    them, without `after`.
 
     Scope: `ledger:read`.
     """
@@ -1580,8 +1583,8 @@ def batch(
 def own_key() -> Call[OwnKey]:
     """Read your key.
 
-    The API key of the request: its scopes, holder, expiry and limits. Every key may make this call. The response shows a
-    change of the key within 2 s.
+    The API key of the request: its scopes, holder, labels, expiry and limits. Every key may make this call. The response
+    shows a change of the key within 2 s.
     """
     return Call(
         "GET",
@@ -1600,7 +1603,8 @@ def keys(
 ) -> ListCall[ApiKey]:
     """List API keys.
 
-    Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder.
+    Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder, and
+    one that is bound to labels only those that have them too.
 
     Scope: `keys:admin`.
     """
@@ -1623,6 +1627,7 @@ def create_key(
     name: str,
     scopes: Sequence[ScopesEnum],
     holder_id: str | Absent | None = ABSENT,
+    labels: Mapping[str, str] | None = None,
     expires_at: datetime | str | Absent | None = ABSENT,
     requests_per_second: int | Absent | None = ABSENT,
     concurrent_requests: int | Absent | None = ABSENT,
@@ -1631,9 +1636,9 @@ def create_key(
 ) -> Call[ApiKeyWithSecret]:
     """Make an API key.
 
-    The response has its secret, once: a repeated response has null in its place. Its scopes, holder, expiry and limits must
-    stay within those of the key of the request: else 403 `key-exceeds-own`. A key that is confined to a holder can make keys
-    only for that holder.
+    The response has its secret, once: a repeated response has null in its place. Its scopes, holder, labels, expiry and
+    limits must stay within those of the key of the request: else 403 `key-exceeds-own`. A key that is confined to a holder
+    can make keys only for that holder, and one that is bound to labels only keys with these labels and perhaps more.
 
     Scope: `keys:admin`.
     """
@@ -1645,6 +1650,7 @@ def create_key(
             "name": name,
             "scopes": scopes,
             "holder_id": holder_id,
+            "labels": absent_if_none(labels),
             "expires_at": expires_at,
             "requests_per_second": requests_per_second,
             "concurrent_requests": concurrent_requests,
@@ -1677,9 +1683,9 @@ def rotate_key(
     """Rotate an API key.
 
     The response has the new secret, once: a repeated response has null in its place. With `former_until`, the current secret
-    stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, expiry and limits do not
-    change. Its scopes, holder, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-
-    own`. A key may always rotate itself.
+    stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, labels, expiry and limits do
+    not change. Its scopes, holder, labels, expiry and limits must stay within those of the key of the request: else 403 `key-
+    exceeds-own`. A key may always rotate itself.
 
     Scope: `keys:admin`.
     """
@@ -1697,8 +1703,9 @@ def revoke_key(key_id: int, *, dry_run: bool = False, idempotency_key: str | Non
     """Revoke an API key.
 
     From now on, and within 2 s everywhere, its calls get 401. A key that is already revoked does not change. The keys that it
-    has made stay valid; `?created_by=` lists them. Its scopes and holder must stay within those of the key of the request:
-    else 403 `key-exceeds-own`. A key may always revoke itself.
+    has made stay valid; `?created_by=` lists them. Those of a key that is bound to labels are revoked with it. Its scopes,
+    holder and labels must stay within those of the key of the request: else 403 `key-exceeds-own`. A key may always revoke
+    itself.
 
     Scope: `keys:admin`.
     """
