@@ -1,5 +1,6 @@
 """API keys: making, finding, rotating and revoking them, what a key may do with other keys, and when a key was used."""
 
+from ledger.models import LABELLED_SCOPES
 from ledger.services.api_keys.delegation import KeyAnswer, KeyCall, Made, change_once, give, revoke_by, rotate_by
 from ledger.services.api_keys.keys import (
     ApiKeyRequest,
@@ -14,6 +15,7 @@ from ledger.services.api_keys.keys import (
 from ledger.services.api_keys.last_use import note_use
 
 __all__ = [
+    "LABELLED_SCOPES",
     "ApiKeyRequest",
     "KeyAnswer",
     "KeyCall",
