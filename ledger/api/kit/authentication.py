@@ -30,6 +30,7 @@ SIGNALS_WRITE = "signals:write"
 PAGES_WRITE = "pages:write"
 
 METADATA = Metadata()
+LABELLED_SCOPES = services.api_keys.LABELLED_SCOPES
 
 CACHED_FOR_SECONDS = 2.0
 """How long a process caches a key: a revoked or expired key stops working everywhere within this time."""
