@@ -28,7 +28,6 @@ SIGNALS: Final = {
     "payment_intent.waiting": "A payment waits for the customer: at a checkout, or for a confirmation.",
     "payment_intent.succeeded": "The money of a payment is in.",
     "payment_intent.failed": "A payment was declined.",
-    "invoice.reminded": "A customer was reminded of an overdue invoice.",
     "payment.recorded": "Money came in for an invoice.",
     "payment.returned": "Money of an invoice's payment went back: a refund or a dispute.",
     "purchase.paid": "The money of a purchase is in, and recorded.",
@@ -90,7 +89,7 @@ class BillingConfig(AppConfig):
         additions.register_guesses(_guess)
         additions.register_money(_money)
         if apps.is_installed("ledger.portal"):
-            from billing.dunning import pay_links
+            from billing.documents import pay_links
             from ledger.portal import parts
 
             pay_links.register(_pay_link)

@@ -96,16 +96,6 @@ class ReturnExceedsPayment(Refused):
     returnable_minor: Annotated[int, Count("The money that was not returned yet.")]
 
 
-class MailNotStopped(Refused):
-    """Only a mail that bounced or failed, or whose outcome is unknown, can be sent again."""
-
-    code = "mail-not-stopped"
-    title = "The mail waits, or was sent"
-
-    mail: Annotated[int, Count("The mail, by its id.")]
-    state: Annotated[str, Text("Its state.", most=32)]
-
-
 class RefundExceedsCredit(Refused):
     """The refund exceeds the credit of the customer, or the rest of the credit note that it names."""
 

@@ -20,7 +20,6 @@ from billing.models import (
     InvoicePayment,
     InvoiceTax,
     Line,
-    Mail,
     PaymentIntent,
     PaymentReturn,
     ProviderCustomer,
@@ -28,8 +27,6 @@ from billing.models import (
     Purchase,
     PurchaseGrant,
     PurchaseReturn,
-    Reminder,
-    ReminderHold,
     ReturnSettlement,
     Subscription,
     TopUp,
@@ -53,13 +50,13 @@ REFERENCES: Final = {
 
 OF_CUSTOMER: Final = "{} IN (SELECT id FROM billing_customer WHERE ref = %(customer)s)"
 _SUBSCRIPTION: Final = "{} IN (SELECT id FROM billing_subscription WHERE ref = %(subscription)s)"
-_THEIRS: Final = {"customer": OF_CUSTOMER.format("e.customer_id"), "subscription": _SUBSCRIPTION.format("e.subscription_id")}
+THEIRS: Final = {"customer": OF_CUSTOMER.format("e.customer_id"), "subscription": _SUBSCRIPTION.format("e.subscription_id")}
 """Of rows that name customer and subscription."""
 _BILLED: Final = f"""{_SUBSCRIPTION.format("{0}.subscription_id")} OR {{0}}.{{1}} IN (
     SELECT b.invoice_id FROM billing_invoicedsubscription AS b WHERE {_SUBSCRIPTION.format("b.subscription_id")})"""
 """The invoices of a subscription, the consolidated ones among them, and their credit notes."""
 _DOCUMENTS: Final = {
-    name: {"customer": _THEIRS["customer"], "subscription": f"({_BILLED.format('e', pk)})"}
+    name: {"customer": THEIRS["customer"], "subscription": f"({_BILLED.format('e', pk)})"}
     for name, pk in (("invoices", "id"), ("notes", "invoice_id"))
 }
 _OF_SUBSCRIPTION: Final = {
@@ -159,15 +156,15 @@ _REVERSE_CHARGE: Final = {
 EXPORTS: Final = (
     export_of("customers", "a customer", Customer, {"customer": "e.ref = %(customer)s"}, order="e.id"),
     export_of(
-        "vat-lookups", "what VIES said about the VAT id of a customer", VatLookup, {"customer": _THEIRS["customer"]},
+        "vat-lookups", "what VIES said about the VAT id of a customer", VatLookup, {"customer": THEIRS["customer"]},
         order="e.id", dated="recorded_at",
     ),
     export_of(
-        "customer-coupons", "a coupon that a customer has", CustomerCoupon, {"customer": _THEIRS["customer"]}, order="e.id"
+        "customer-coupons", "a coupon that a customer has", CustomerCoupon, {"customer": THEIRS["customer"]}, order="e.id"
     ),
     export_of(
         "subscriptions", "a subscription", Subscription,
-        {"customer": _THEIRS["customer"], "subscription": "e.ref = %(subscription)s"}, order="e.id",
+        {"customer": THEIRS["customer"], "subscription": "e.ref = %(subscription)s"}, order="e.id",
     ),
     export_of(
         "activations", "the first payment for which a start waits", Activation, _OF_SUBSCRIPTION, order="e.id",
@@ -214,7 +211,7 @@ EXPORTS: Final = (
         "return-settlements", "what a return did to credits", ReturnSettlement, _OF_PURCHASE, order="e.id", dated="recorded_at"
     ),
     export_of(
-        "payment-intents", "money that a provider is asked for", PaymentIntent, {"customer": _THEIRS["customer"]}, order="e.id",
+        "payment-intents", "money that a provider is asked for", PaymentIntent, {"customer": THEIRS["customer"]}, order="e.id",
         dated="recorded_at",
     ),
     export_of(
@@ -222,10 +219,10 @@ EXPORTS: Final = (
         dated="recorded_at",
     ),
     export_of(
-        "provider-customers", "a customer's id with a provider", ProviderCustomer, {"customer": _THEIRS["customer"]}, order="e.id"
+        "provider-customers", "a customer's id with a provider", ProviderCustomer, {"customer": THEIRS["customer"]}, order="e.id"
     ),
     export_of(
-        "payments", "money that came in for an invoice", InvoicePayment, {"customer": _THEIRS["customer"]}, order="e.id",
+        "payments", "money that came in for an invoice", InvoicePayment, {"customer": THEIRS["customer"]}, order="e.id",
         dated="paid_at",
     ),
     export_of(
@@ -233,19 +230,11 @@ EXPORTS: Final = (
         dated="returned_at",
     ),
     export_of(
-        "reminders", "a reminder of an invoice", Reminder, {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at"
-    ),
-    export_of(
-        "reminder-holds", "a hold of the reminders of an invoice or a customer", ReminderHold,
-        {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at",
-    ),
-    export_of("mails", "a mail with a document", Mail, {"customer": _THEIRS["customer"]}, order="e.id", dated="queued_at"),
-    export_of(
-        "top-ups", "when an account is topped up", TopUp, {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at"
+        "top-ups", "when an account is topped up", TopUp, {"customer": THEIRS["customer"]}, order="e.id", dated="recorded_at"
     ),
     export_of("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
     export_of(
-        "credit-refunds", "credit that was paid out", CreditRefund, {"customer": _THEIRS["customer"]}, order="e.id",
+        "credit-refunds", "credit that was paid out", CreditRefund, {"customer": THEIRS["customer"]}, order="e.id",
         dated="recorded_at",
     ),
     export_of("credit-uses", "what an invoice or a refund took from credit", CreditNoteUse, _OF_CREDIT, order="e.id"),

@@ -52,6 +52,7 @@ INSTALLED_APPS = [
     "ledger.statements",
     "billing",
     "billing.books",
+    "billing.dunning",
     "billing.statements_in",
     "ledger_project.operators",
 ]

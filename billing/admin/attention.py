@@ -10,14 +10,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.admin.cells import list_url, money_text
-from billing.dunning.outcomes import STOPPED
 from billing.generator.run.outcomes import Outcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import (
     Customer,
     DuePurchase,
     Invoice,
-    Mail,
     PaymentIntent,
     Purchase,
     Run,
@@ -31,7 +29,6 @@ from billing.models import (
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from billing.permissions import (
     VIEW_INVOICE,
-    VIEW_MAIL,
     VIEW_PAYMENTINTENT,
     VIEW_PURCHASE,
     VIEW_RUN,
@@ -47,7 +44,6 @@ MOST = 100
 """The largest number that is counted; above it the text is "100 or more"."""
 RUNS_LOOKED_AT = 50
 STUCK_RUN = timedelta(hours=6)
-STOPPED_MAILS_SHOWN = timedelta(days=14)
 PASSING = {0, 4, 5, 6, 130, 143}
 """Exit codes of runs that did their work, or left some to the next run: busy subscriptions, a limit, a signal."""
 
@@ -64,8 +60,6 @@ def items(request: Any) -> list[Attention]:
         found += [*_past_grace(), *_overdue()]
     if may(VIEW_VATLOOKUP):
         found += _vat_ids()
-    if may(VIEW_MAIL):
-        found += _mails()
     if may(VIEW_PURCHASE):
         found += _purchases()
     if may(VIEW_PAYMENTINTENT):
@@ -127,18 +121,6 @@ def _vat_ids() -> list[Attention]:
     text = f"{many} {noun} a VAT id that is not valid any more, says VIES, such as {first.customer.ref}."
     url = row_url(Customer, first.customer_id) if many == "1" else list_url(VatLookup, outcome="invalid")
     return [Attention(tone="warning", text=text, url=url, action="Open the customer" if many == "1" else "Show them")]
-
-
-def _mails() -> list[Attention]:
-    """Mails of the last days that did not arrive, or whose outcome is unknown."""
-    since = timezone.now() - STOPPED_MAILS_SHOWN
-    many, first = count_bounded(Mail.objects.filter(state__in=STOPPED, ended_at__gte=since).order_by("-pk"))
-    if first is None:
-        return []
-    noun = "mail has" if many == "1" else "mails have"
-    text = f"{many} {noun} not arrived, or have an unknown outcome, such as mail {first.pk}: {first.state}."
-    url = row_url(Mail, first.pk) if many == "1" else list_url(Mail, state=first.state)
-    return [Attention(tone="warning", text=text, url=url, action="Send it again" if many == "1" else "Show them")]
 
 
 def _runs() -> list[Attention]:

@@ -104,7 +104,5 @@ PURCHASE_PATH = PathParameter("purchase_id", RowIdConverter, "The id of the purc
 PAYMENT_PATH = PathParameter("payment_id", RowIdConverter, "The id of the payment, not the provider's.", 1)
 INTENT_PATH = PathParameter("intent_id", RowIdConverter, "The id of the payment intent.", 1, resource="payment intent")
 TOP_UP_PATH = PathParameter("top_up_id", RowIdConverter, "The id of the top-up.", 1, titled="top-up")
-MAIL_PATH = PathParameter("mail_id", RowIdConverter, "The id of the mail.", 1)
-HOLD_PATH = PathParameter("hold_id", RowIdConverter, "The id of the hold of reminders.", 1, resource="hold of reminders")
 LOOKUP_PATH = PathParameter("lookup_id", RowIdConverter, "The id of the VAT lookup.", 1, resource="VAT lookup")
 PLAN_MOVE_PATH = PathParameter("move_id", RowIdConverter, "The id of the plan move.", 1, titled="plan move")

@@ -3,17 +3,15 @@
 from django.urls import URLPattern, path
 
 from billing.api.calls import catalogue, customers, previews, ratings, sellers, subscriptions, usage
-from billing.api.calls.documents import credit_notes, generation, invoices, mails, pdfs, taxes
+from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
 from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases, top_ups
 from billing.api.paths import (
     COUPON_PATH,
     CREDIT_NOTE_PATH,
     EVENT_PATH,
-    HOLD_PATH,
     INTENT_PATH,
     INVOICE_PATH,
     LOOKUP_PATH,
-    MAIL_PATH,
     METHOD_PATH,
     PAYMENT_PATH,
     PLAN_MOVE_PATH,
@@ -82,14 +80,6 @@ urlpatterns: list[URLPattern] = [
     path(f"meters/{REF_PATH}", usage.OneMeter.as_view()),
     path("usage-events", usage.UsageEvents.as_view()),
     path(f"usage-events/{EVENT_PATH}", usage.OneUsageEvent.as_view()),
-    path("reminders", mails.Reminders.as_view()),
-    path("reminder-holds", mails.ReminderHolds.as_view()),
-    path(f"reminder-holds/{HOLD_PATH}", mails.OneReminderHold.as_view()),
-    path(f"reminder-holds/{HOLD_PATH}/release", mails.ReminderHoldRelease.as_view()),
-    path("mails", mails.Mails.as_view()),
-    path(f"mails/{MAIL_PATH}", mails.OneMail.as_view()),
-    path(f"mails/{MAIL_PATH}/send-again", mails.MailAgain.as_view()),
-    path("mail-bounces", mails.MailBounces.as_view()),
     path("invoices", invoices.Invoices.as_view()),
     path(f"invoices/{INVOICE_PATH}", invoices.OneInvoice.as_view()),
     path(f"invoices/{INVOICE_PATH}.pdf", pdfs.InvoicePdf.as_view()),

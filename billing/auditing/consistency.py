@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from django.db import InterfaceError, OperationalError, transaction
 
+from billing import additions
 from billing.auditing.activations import ACTIVATION_LAWS
 from billing.auditing.cursors import SEEN_LAWS, late_cursors
 from billing.auditing.documents import DOCUMENT_LAWS
@@ -296,6 +297,7 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
     laws = CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS | PROVIDER_LAWS | PAYMENT_LAWS | ACTIVATION_LAWS
+    laws |= additions.laws()
     for name, sql in laws.items():
         yield name, _findings_of(holders_time(sql, holder=HOLDER_OF_INVOICE))
     yield "digest of a document", _broken_links(DOCUMENTS, "{} {}")

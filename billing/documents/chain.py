@@ -126,14 +126,14 @@ REGISTERED: Final = (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "tax", "transition", "runresult", "creditrefund",
             "planmove", "movedsubscription",
             "meter", "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer",
-            "invoicepayment", "paymentreturn", "reminder",
+            "invoicepayment", "paymentreturn",
         )
     ),
     *(
         RegisteredTable(f"billing_{name}")
         for name in (
             "customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse", "paymentintent",
-            "providerrefund", "providerevent", "topup", "reminderhold", "activation", "vatlookup",
+            "providerrefund", "providerevent", "topup", "activation", "vatlookup",
         )
     ),
     RegisteredTable("billing_droppedmonth", ("month",)),

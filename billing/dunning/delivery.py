@@ -20,8 +20,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from billing.dunning.messages import message_of
+from billing.dunning.models import Mail
 from billing.errors import InvalidTransition
-from billing.models import Mail
 from billing.reads.pages import walked
 from ledger import conf
 from ledger.errors import LedgerError

@@ -13,8 +13,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from billing.documents.invoice_locks import payment_key
+from billing.dunning.models import ReminderHold
 from billing.errors import InvalidTransition
-from billing.models import INVOICE, Customer, Invoice, ReminderHold
+from billing.models import INVOICE, Customer, Invoice
 from billing.models.columns import first_of
 from billing.rating.values import Ref
 from ledger.database.lock_names import REMINDER_HOLD

@@ -7,13 +7,14 @@ from typing import Any, Final
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
+from billing.documents.pay_links import pay_link_of
 from billing.documents.printing.pages import grouped
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import seller_of
 from billing.dunning.holds import on_hold
-from billing.dunning.pay_links import pay_link_of
+from billing.dunning.models import Mail, Reminder
 from billing.errors import InvalidTransition
-from billing.models import Invoice, Mail, Reminder
+from billing.models import Invoice
 from billing.rating.money import minor_digits
 from billing.reads.documents import today_of
 from ledger.typesetting.languages import Language, language_of

@@ -7,8 +7,10 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from billing.errors import MailNotStopped, NotFound
-from billing.models import Customer, Mail
+from billing.dunning.errors import MailNotStopped
+from billing.dunning.models import Mail
+from billing.errors import NotFound
+from billing.models import Customer
 from billing.models.columns import first_of
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid

@@ -19,8 +19,9 @@ from billing.documents.invoice_locks import payment_key, subscriptions_of
 from billing.documents.sellers import current_seller, seller_of
 from billing.dunning.holds import on_hold
 from billing.dunning.messages import REMINDER
+from billing.dunning.models import Mail, Reminder
 from billing.dunning.steps import due_step
-from billing.models import INVOICE, Activation, Customer, Invoice, Mail, PaymentReturn, Reminder, Subscription, SuspendedBilling
+from billing.models import INVOICE, Activation, Customer, Invoice, PaymentReturn, Subscription, SuspendedBilling
 from billing.models.columns import first_of
 from billing.orders.subscriptions import charge_once
 from billing.orders.suspension import resume, suspend

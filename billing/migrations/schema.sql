@@ -716,7 +716,7 @@ BEGIN
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
         'billing_transition', 'billing_seller', 'billing_tax', 'billing_creditrefund', 'billing_planmove', 'billing_movedsubscription',
         'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement',
-        'billing_providercustomer', 'billing_invoicepayment', 'billing_paymentreturn', 'billing_reminder'
+        'billing_providercustomer', 'billing_invoicepayment', 'billing_paymentreturn'
     ] LOOP
         EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -822,21 +822,6 @@ END $$;
 
 CREATE TRIGGER told AFTER UPDATE OF state ON billing_invoice
     FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state AND NEW.state <> 'draft') EXECUTE FUNCTION billing_tell_invoice();
-
--- A finalised invoice is mailed if its seller mails invoices and its customer has an address for that. The mail is queued in the
--- transaction of the finalisation, whatever made it; docs/adr/0114.
-CREATE FUNCTION billing_queue_mail() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    INSERT INTO billing_mail (kind, invoice_id, customer_id, identity, recipient)
-    SELECT 'invoice', NEW.id, customer.id, gen_random_uuid(), customer.email
-    FROM billing_customer AS customer JOIN billing_seller AS seller ON seller.id = NEW.seller_id
-    WHERE customer.id = NEW.customer_id AND customer.email <> '' AND seller.details @> '{"mails_invoices": true}';
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER mailed AFTER UPDATE OF state ON billing_invoice
-    FOR EACH ROW WHEN (OLD.state = 'draft' AND NEW.state <> 'draft') EXECUTE FUNCTION billing_queue_mail();
 
 CREATE FUNCTION billing_tell_suspension() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -1046,30 +1031,6 @@ END $$;
 
 CREATE TRIGGER told AFTER INSERT ON billing_paymentreturn FOR EACH ROW EXECUTE FUNCTION billing_tell_payment_return();
 
-CREATE FUNCTION billing_tell_reminder() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    IF ledger_signal_is_wanted('invoice.reminded') THEN
-        INSERT INTO ledger_signal (type, stream, holder_id, data)
-        SELECT 'invoice.reminded', 'customer/' || customer.ref, NULLIF(customer.holder_id, ''), json_build_object(
-            'invoice', NEW.invoice_id,
-            'number', invoice.number,
-            'subscription', NULLIF(invoice.subscription_ref, ''),
-            'customer', customer.ref,
-            'step', NEW.step,
-            'currency', invoice.currency,
-            'remaining_minor', NEW.remaining_minor,
-            'fee_minor', NEW.fee_minor,
-            'suspends', NEW.suspends
-        )
-        FROM billing_customer AS customer JOIN billing_invoice AS invoice ON invoice.id = NEW.invoice_id
-        WHERE customer.id = NEW.customer_id;
-    END IF;
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER told AFTER INSERT ON billing_reminder FOR EACH ROW EXECUTE FUNCTION billing_tell_reminder();
-
 -- The first answer about a VAT id, and one that differs from the answer before it.
 CREATE FUNCTION billing_tell_vatlookup() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -1125,8 +1086,6 @@ CALL ledger_have_registered('billing_purchasereturn', '{id}');
 CALL ledger_have_registered('billing_returnsettlement', '{id}');
 CALL ledger_have_registered('billing_invoicepayment', '{id}');
 CALL ledger_have_registered('billing_paymentreturn', '{id}');
-CALL ledger_have_registered('billing_reminder', '{id}');
-CALL ledger_have_registered('billing_reminderhold', '{id}', '{released_at,released_by,release_reason}');
 CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');
 CALL ledger_have_registered('billing_suspendedbilling', '{id}', '{resumed_at,resumed_by,resume_reason}');
 CALL ledger_have_registered('billing_seller', '{id}');

@@ -19,10 +19,7 @@ from billing.models.invoices import (
     InvoicedSubscription,
     InvoiceTax,
     Line,
-    Mail,
     NumberSeries,
-    Reminder,
-    ReminderHold,
     Seller,
     Transition,
 )

@@ -28,13 +28,8 @@ from billing.reads.documents import (
     invoice_document,
     invoice_documents,
     invoices,
-    mail,
-    mails,
     note_left_minor,
     open_credit_of,
-    reminder_hold,
-    reminder_holds,
-    reminders,
     transitions,
 )
 from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions

@@ -10,11 +10,23 @@ TABLES: Final[dict[str, frozenset[str]]] = {
         "ledger_alert_state", "ledger_alert_look", "ledger_budget_report", "ledger_signal", "ledger_signal_position",
         "ledger_signal_feed", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
     }),
+    "billing.dunning": frozenset({"billing_mail", "billing_reminder", "billing_reminderhold"}),
     "billing.statements_in": frozenset({"billing_bankreceipt"}),
 }  # fmt: skip
 """By application."""
+TRIGGERS: Final = {("billing_invoice", "mailed"): "billing.dunning"}
+"""The applications that add a trigger to a table of another."""
 
 
 def is_left_out(table: str) -> bool:
     """Return whether a table is of an application that is not installed."""
     return any(table in tables for name, tables in TABLES.items() if name not in settings.INSTALLED_APPS)
+
+
+def triggers_of(table: str, names: str) -> frozenset[str]:
+    """Return the triggers of a table without those of applications that are not installed.
+
+    Args:
+        names: of all its triggers, with spaces between.
+    """
+    return frozenset(name for name in names.split() if TRIGGERS.get((table, name), "ledger") in settings.INSTALLED_APPS)

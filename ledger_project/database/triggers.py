@@ -9,10 +9,10 @@ usage table have its trigger too.
 
 from typing import Final
 
-from ledger_project.database.optional_tables import is_left_out
+from ledger_project.database.optional_tables import is_left_out, triggers_of
 
 TRIGGERS: Final[dict[str, frozenset[str]]] = {
-    table: frozenset(names.split())
+    table: triggers_of(table, names)
     for table, names in {
         "ledger_entry": "append_only counted follows",
         "ledger_batch": "append_only registered",

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 from zoneinfo import ZoneInfo
 
+from django.apps import apps
 from django.utils import timezone
 
 from billing.documents import credit_notes
@@ -23,7 +24,6 @@ from billing.models import (
     Customer,
     Invoice,
     InvoicePayment,
-    Mail,
     Meter,
     Pack,
     PaymentIntent,
@@ -42,7 +42,6 @@ from billing.payments.purchases.recording import record_purchase
 from billing.payments.purchases.settling import settle
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.values import MANUAL
-from billing.statements_in.models import BankReceipt
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
 from ledger.signals.models import Alert, Webhook
 from ledger.signals.webhooks import WebhookRequest, create_webhook
@@ -218,6 +217,19 @@ def _leave_open(now: datetime) -> None:
             invoice_id=paid.pk, lines=[credit_notes.CreditLine(position=1, amount_minor=20_00)],
             reason="Outage of two hours", actor=ACTOR, idempotency_key="demo:credit-note",
         )  # fmt: skip
+    if apps.is_installed("billing.statements_in"):
+        _show_bank_receipt(now)
+    if not PaymentIntent.objects.exists():
+        order = NewPaymentIntent(pack=PACKS[0]["code"], holder_id="orchid", customer="CUST-ORCHID", provider=MANUAL, actor=ACTOR)
+        order_payment.execute(order)
+    _show_what_others_say(now)
+    if not Webhook.objects.exists():
+        create_webhook(WebhookRequest(url=UNANSWERED, types=["invoice.paid"], description="Nimbus back office", actor=ACTOR))
+
+
+def _show_bank_receipt(now: datetime) -> None:
+    from billing.statements_in.models import BankReceipt
+
     BankReceipt.objects.get_or_create(
         name="demo-receipt-1",
         defaults={
@@ -227,16 +239,11 @@ def _leave_open(now: datetime) -> None:
             "waits_for_person": True,
         },
     )  # fmt: skip
-    if not PaymentIntent.objects.exists():
-        order = NewPaymentIntent(pack=PACKS[0]["code"], holder_id="orchid", customer="CUST-ORCHID", provider=MANUAL, actor=ACTOR)
-        order_payment.execute(order)
-    _show_what_others_say(now)
-    if not Webhook.objects.exists():
-        create_webhook(WebhookRequest(url=UNANSWERED, types=["invoice.paid"], description="Nimbus back office", actor=ACTOR))
 
 
-def _show_what_others_say(now: datetime) -> None:
-    """Record an example of what comes from outside, which this server does not ask: mails, VIES, a top-up that ended."""
+def _show_mails(now: datetime) -> None:
+    from billing.dunning.models import Mail
+
     harbor = Customer.objects.get(ref="CUST-HARBOR")
     invoices = Invoice.objects.filter(customer_id=harbor.pk, number__isnull=False).order_by("pk")
     for number, invoice in enumerate(invoices):
@@ -248,6 +255,12 @@ def _show_what_others_say(now: datetime) -> None:
                 "ended_at": now - timedelta(days=1), "tries": 1,
             },
         )  # fmt: skip
+
+
+def _show_what_others_say(now: datetime) -> None:
+    """Record an example of what comes from outside, which this server does not ask: mails, VIES, a top-up that ended."""
+    if apps.is_installed("billing.dunning"):
+        _show_mails(now)
     abroad = Customer.objects.get(ref="CUST-ALPENBLICK")
     VatLookup.objects.get_or_create(
         customer_id=abroad.pk, vat_id=abroad.vat_id, defaults={"outcome": "valid", "asked_at": now - timedelta(days=92)}

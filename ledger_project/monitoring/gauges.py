@@ -15,13 +15,12 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.db import Error, connection, transaction
-from django.db.models import F, OuterRef, Subquery
+from django.db.models import F, OuterRef, Subquery, Value
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from billing.dunning.reminding import count_due
 from billing.metering.partitions import months_ahead
-from billing.models import Invoice, Mail, Reminder, Run, ScheduledTask
+from billing.models import Invoice, Run, ScheduledTask
 from billing.models.payments import OPEN_INTENT
 from billing.reads.documents import is_overdue
 from ledger import conf
@@ -219,11 +218,19 @@ def _billing() -> Families:
     yield _gauge("ledger_vat_lookups_overdue", text, unchecked if conf.VIES_URL.value else 0)
 
 
+def _reminders() -> Subquery | Value:
+    """Return how many reminders an invoice had."""
+    if not apps.is_installed("billing.dunning"):
+        return Value(0)
+    from billing.dunning.models import Reminder
+
+    return Subquery(Reminder.objects.filter(invoice_id=OuterRef("pk")).order_by("-step").values("step")[:1])
+
+
 def _overdue_invoices() -> Families:
-    sent = Reminder.objects.filter(invoice_id=OuterRef("pk")).order_by("-step").values("step")[:1]
     unpaid = F("amount_due_minor") - F("amount_paid_minor")
     rows = Invoice.objects.filter(is_overdue()).order_by("due_date", "pk")
-    oldest, parameters = rows.values("currency", reminders=Subquery(sent), unpaid=unpaid)[:MOST_COUNTED].query.sql_with_params()
+    oldest, parameters = rows.values("currency", reminders=_reminders(), unpaid=unpaid)[:MOST_COUNTED].query.sql_with_params()
     labels = ["currency", "reminders"]
     text = f"Overdue invoices by the number of their reminders; the {MOST_COUNTED:,} that are overdue for longest."
     number = GaugeMetricFamily("ledger_invoices_overdue", text, labels=labels)
@@ -237,6 +244,10 @@ def _overdue_invoices() -> Families:
 
 
 def _mails() -> Families:
+    if not apps.is_installed("billing.dunning"):
+        return
+    from billing.dunning.models import Mail
+
     text = f"Mails by state, each up to {MOST_COUNTED:,}."
     by_state = GaugeMetricFamily("ledger_mails", text, labels=["state"])
     oldest_s = 0.0
@@ -389,7 +400,13 @@ def overdue_expirations() -> Round:
 def due_reminders() -> Round:
     """Return a round through all overdue invoices."""
     text = "Overdue invoices whose next reminder is due."
-    return Round("ledger_reminders_due", text, count_due, beginning=0)
+    return Round("ledger_reminders_due", text, _count_due_reminders, beginning=0)
+
+
+def _count_due_reminders(after: int) -> tuple[int, int | None]:
+    from billing.dunning.reminding import count_due
+
+    return count_due(after)
 
 
 READS: tuple[Callable[[], Families], ...] = (
@@ -408,5 +425,5 @@ READS: tuple[Callable[[], Families], ...] = (
     _entries,
     _partitions,
     overdue_expirations(),
-    due_reminders(),
+    *([due_reminders()] if apps.is_installed("billing.dunning") else []),
 )

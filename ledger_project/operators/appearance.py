@@ -88,7 +88,11 @@ SECTIONS: Final = (
     Section(
         "Invoices",
         "description",
-        (_list("Invoices", "billing.invoice"), _list("Credit notes", "billing.creditnote"), _list("Mails", "billing.mail")),
+        (
+            _list("Invoices", "billing.invoice"),
+            _list("Credit notes", "billing.creditnote"),
+            _list("Mails", "billing_dunning.mail"),
+        ),
     ),
     Section(
         "Payments",

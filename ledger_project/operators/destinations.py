@@ -19,7 +19,6 @@ from billing.permissions import (
     ADD_SUBSCRIPTION,
     ADD_TAX,
     VIEW_INVOICE,
-    VIEW_MAIL,
     VIEW_RUN,
     VIEW_SUBSCRIPTION,
 )
@@ -71,6 +70,18 @@ def _of_bank_statements() -> tuple[Action, ...]:
     return (Action("Book a bank transfer", "receipt statement payment", "bank receipts", page, VIEW_BANKRECEIPT),)
 
 
+def _of_mails() -> tuple[Action, ...]:
+    if not apps.is_installed("billing.dunning"):
+        return ()
+    from billing.dunning.permissions import VIEW_MAIL
+
+    return (
+        Action("Send an invoice mail again", "resend email", "mails", "billing_dunning_mail_changelist", VIEW_MAIL),
+        Action("Stop reminders of an invoice", "hold dunning", "on the invoice", "billing_invoice_changelist", VIEW_INVOICE,
+               {"overdue": "yes"}),
+    )  # fmt: skip
+
+
 ACTIONS: Final = (
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
     Action(
@@ -105,9 +116,7 @@ ACTIONS: Final = (
     Action("Credit or void an invoice", "credit note cancel refund money correct", "on the invoice", "billing_invoice_changelist",
            VIEW_INVOICE),
     Action("Finalise drafts", "finalize issue", "invoices", "billing_invoice_changelist", VIEW_INVOICE, {"state": "draft"}),
-    Action("Send an invoice mail again", "resend email", "mails", "billing_mail_changelist", VIEW_MAIL),
-    Action("Stop reminders of an invoice", "hold dunning", "on the invoice", "billing_invoice_changelist", VIEW_INVOICE,
-           {"overdue": "yes"}),
+    *_of_mails(),
     Action("Record a purchase", "sell pack sale", "purchases", "billing_purchase_changelist", ADD_PURCHASE),
     Action("What did the last billing run do?", "generate invoices run failed", "runs", "billing_run_changelist", VIEW_RUN),
     Action("Change the seller's address", "company letterhead logo iban", "sellers", "billing_seller_changelist", ADD_SELLER),

@@ -129,7 +129,11 @@ _TASKS: Final = (
     _upkeep("audit_ledger", "Check every law of the ledger", DAY_S),
     _upkeep("generate_invoices", "Check that billing is consistent", DAY_S, "--check"),
 )
-APPLICATIONS: Final = {"deliver_signals": "ledger.signals"}
+APPLICATIONS: Final = {
+    "deliver_signals": "ledger.signals",
+    "deliver_mails": "billing.dunning",
+    "send_reminders": "billing.dunning",
+}
 """The commands of applications that can be left out."""
 TIMETABLE: Final = tuple(task for task in _TASKS if APPLICATIONS.get(task.command, "ledger") in settings.INSTALLED_APPS)
 

@@ -20,7 +20,7 @@ from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, iss
 from billing.documents.sellers import record_seller
 from billing.dunning import delivery
 from billing.dunning.delivery import deliver_due
-from billing.models import Mail
+from billing.dunning.models import Mail
 from billing.testing import CustomerFactory
 from tests.billing.documents.issued import SELLER
 from tests.concurrency.meetings import LOCKED, meet

@@ -13,9 +13,10 @@ from billing.documents.invoice_payments import record_payment
 from billing.documents.sellers import record_seller
 from billing.dunning import reminding
 from billing.dunning.holds import hold_reminders
+from billing.dunning.models import Reminder
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
-from billing.models import Charge, Invoice, Reminder
+from billing.models import Charge, Invoice
 from billing.testing import CustomerFactory, SubscriptionFactory
 from ledger.testing import unique
 from tests.billing.documents.issued import SELLER

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from billing.api.schemas import mails as mail_schemas
 from billing.api.schemas import payment_intents as intent_schemas
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import plan_moves as plan_move_schemas
@@ -25,6 +24,7 @@ from billing.documents import credit_notes, invoices, one_off_invoices, sellers
 from billing.documents.brand import Logo
 from billing.documents.customer_credit import refunds
 from billing.dunning import outcomes as mail_outcomes
+from billing.dunning.api import schemas as mail_schemas
 from billing.metering import meters, usage
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.overrides import Amounts

@@ -3,7 +3,7 @@
 import pytest
 from django.apps import apps
 
-from billing.dunning import pay_links
+from billing.documents import pay_links
 from ledger import exports
 from ledger.audit import chains
 from ledger.operators import additions

@@ -15,7 +15,13 @@ from ledger.database import schema_versions
 from tests.schema.catalogue import schema
 
 # Each application, with the applications whose functions its schema.sql calls.
-APPS = {"ledger": [], "ledger_signals": ["ledger"], "billing": ["ledger"], "billing_statements_in": ["ledger", "billing"]}
+APPS = {
+    "ledger": [],
+    "ledger_signals": ["ledger"],
+    "billing": ["ledger"],
+    "billing_dunning": ["ledger", "billing"],
+    "billing_statements_in": ["ledger", "billing"],
+}
 
 # Those of which the file makes tables or views.
 BY_FILE = {"ledger", "ledger_signals", "billing"}
@@ -70,6 +76,13 @@ DIFFERENCES = {
         "CREATE OR REPLACE FUNCTION billing_freeze_part() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
         "COMMENT ON COLUMN billing_claim.snapshot IS 'something else'",
         "CREATE TABLE billing_forgotten (id integer)",
+    ],
+    "billing_dunning": [
+        "ALTER TABLE billing_mail ADD COLUMN extra integer",
+        "ALTER TABLE billing_reminder DROP CONSTRAINT billing_reminder_once",
+        "DROP INDEX billing_mail_due",
+        "DROP TRIGGER append_only ON billing_reminder",
+        "CREATE OR REPLACE FUNCTION billing_queue_mail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
     ],
     "billing_statements_in": [
         "ALTER TABLE billing_bankreceipt ADD COLUMN extra integer",

@@ -18,6 +18,7 @@ from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
+from billing.dunning.models import Reminder
 from billing.generator.activations import cancel_order, order_subscription
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
@@ -34,7 +35,6 @@ from billing.models import (
     ProviderCustomer,
     ProviderEvent,
     ProviderRefund,
-    Reminder,
     TopUp,
     VatLookup,
 )
@@ -73,8 +73,7 @@ from ledger.totals.counting import count_entries
 from ledger_project.work.turns import NOTE
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
 from tests.browser.histories import some_weeks
-
-SELLER = {"name": "Fern GmbH", "line1": "Lindenstr. 4", "city": "Berlin", "country": "DE", "iban": "DE02120300000000202051"}
+from tests.tampering.owner import SELLER
 
 
 def make_history() -> None:

@@ -11,6 +11,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from unfold.decorators import action
 
+from billing.additions import INVOICE_PAGE
+from billing.admin.added import add_operations
 from billing.admin.cells import (
     by_pk,
     credits_text,
@@ -26,9 +28,7 @@ from billing.admin.cells import (
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.documents.lists import STILL_DUE, due_cell, state_cell, state_text, totals_of, wanted_invoices, with_lateness
 from billing.admin.documents.of_customers.credit_payments import can_be_paid_with_credit, pay_with_credit_view
-from billing.admin.documents.of_customers.mails import mails_table, reminders_table
 from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
-from billing.admin.documents.of_customers.reminder_holds import hold_view, holds_table, open_holds, release_view
 from billing.admin.documents.page import invoice_document, invoice_sentences
 from billing.admin.documents.pdfs import e_invoice_view, pdf_view
 from billing.admin.documents.transitions import WORDS, deletion_view, impossible, note_view, transition_view, transitions_table
@@ -49,7 +49,6 @@ from billing.permissions import (
     CREDIT_INVOICE,
     DELETE_DRAFT,
     FINALIZE_INVOICE,
-    HOLD_REMINDERS,
     MARK_INVOICE_UNCOLLECTIBLE,
     PAY_INVOICE,
     VOID_INVOICE,
@@ -157,7 +156,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         {
             "title": "More",
             "icon": "more_horiz",
-            "items": ["show_e_invoice", "pay_with_credit", "hold_reminders", "release_reminders", "void", "mark_uncollectible"],
+            "items": ["show_e_invoice", "pay_with_credit", *INVOICE_PAGE.operation_names(), "void", "mark_uncollectible"],
         },
         "delete_draft",
     )
@@ -204,9 +203,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
                 ("Coupons used", _coupons_table(row)),
                 ("Credit notes used", _notes_used_table(row)),
                 ("Credit notes about this invoice", notes_table(row)),
-                ("Reminders", reminders_table(row)),
-                ("Holds of reminders", holds_table(row)),
-                ("Mails", mails_table(row)),
+                *INVOICE_PAGE.parts_of(row),
                 ("State changes", transitions_table(row)),
             ],
             "links": [
@@ -226,8 +223,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         hidden = [] if can_be_credited(invoice) else ["credit"]
         hidden += ["record_payment"] if invoice.state == Invoice.State.DRAFT else []
         hidden += [] if can_be_paid_with_credit(invoice) else ["pay_with_credit"]
-        hidden += ["hold_reminders"] if invoice.state in {Invoice.State.DRAFT, Invoice.State.VOID} else []
-        hidden += [] if open_holds(invoice) else ["release_reminders"]
+        hidden += INVOICE_PAGE.impossible_on(invoice)
         return [*impossible(invoice), *hidden, *([] if invoice.state == Invoice.State.DRAFT else ["note"])]
 
     @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
@@ -254,16 +250,6 @@ class InvoiceAdmin(ReadOnlyAdmin):
         """Set credit of the customer against the invoice."""
         return pay_with_credit_view(self, request, self.row_of(request, object_id))
 
-    @operation("Hold reminders", icon="pause_circle", permission=HOLD_REMINDERS, url_path="hold-reminders")
-    def hold_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Put the reminders of the invoice on hold."""
-        return hold_view(self, request, self.row_of(request, object_id))
-
-    @operation("Release reminders", icon="play_circle", permission=HOLD_REMINDERS, url_path="release-reminders")
-    def release_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Release the holds of the invoice."""
-        return release_view(self, request, self.row_of(request, object_id))
-
     pay = _transition("pay", "payments", PAY_INVOICE)
     void = _transition("void", "block", VOID_INVOICE)
     mark_uncollectible = _transition("mark_uncollectible", "money_off", MARK_INVOICE_UNCOLLECTIBLE)
@@ -289,6 +275,9 @@ class InvoiceAdmin(ReadOnlyAdmin):
         if deleted is None:
             raise Http404
         return deleted
+
+
+add_operations(InvoiceAdmin, INVOICE_PAGE)
 
 
 def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from django.utils.html import format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
+from billing.additions import CUSTOMER_PAGE
+from billing.admin.added import add_operations
 from billing.admin.cells import MORE_ROWS, by_pk, file_columns, list_url, money, money_text, subscription_link
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.of_customers.credit_refunds import (
@@ -25,7 +27,6 @@ from billing.admin.documents.of_customers.credit_refunds import (
     refunds_table,
 )
 from billing.admin.documents.of_customers.one_off_invoices import one_off_view
-from billing.admin.documents.of_customers.reminder_holds import hold_view, holds_table, open_holds, release_view
 from billing.admin.documents.tables import short_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
@@ -46,7 +47,6 @@ from billing.permissions import (
     CHANGE_CUSTOMER,
     CHANGE_CUSTOMERCOUPON,
     ERASE_CUSTOMER,
-    HOLD_REMINDERS,
     ISSUE_INVOICE,
     REFUND_CREDIT,
     VIEW_CREDITNOTE,
@@ -97,7 +97,7 @@ class CustomerAdmin(ReadOnlyAdmin):
         {
             "title": "More",
             "icon": "more_horiz",
-            "items": ["new_invoice", "give_coupon", "pay_out", "hold_reminders", "release_reminders", "erase"],
+            "items": ["new_invoice", "give_coupon", "pay_out", *CUSTOMER_PAGE.operation_names(), "erase"],
         },
     )
     fields = (("holder", "language", "created"),)
@@ -130,7 +130,7 @@ class CustomerAdmin(ReadOnlyAdmin):
                 *([("Subscriptions", subscription_rows_table(subscriptions))] if may(VIEW_SUBSCRIPTION) else []),
                 *([("Latest invoices", invoices_table(invoices))] if may(VIEW_INVOICE) else []),
                 *([("Credit", credit_table(row)), ("Paid out", refunds_table(row))] if may(VIEW_CREDITNOTE) else []),
-                *([("Payments", payments_table(row)), ("Holds of reminders", holds_table(row))] if may(VIEW_INVOICE) else []),
+                *([("Payments", payments_table(row)), *CUSTOMER_PAGE.parts_of(row)] if may(VIEW_INVOICE) else []),
                 *([("VAT lookups", vat_lookups_table(row))] if may(VIEW_VATLOOKUP) else []),
                 (
                     "Coupons",
@@ -182,16 +182,6 @@ class CustomerAdmin(ReadOnlyAdmin):
             raise Http404
         return pay_out_view(self, request, customer, currency, balance_minor(customer, currency))
 
-    @operation("Hold reminders", icon="pause_circle", permission=HOLD_REMINDERS, url_path="hold-reminders")
-    def hold_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Put all reminders of the customer on hold."""
-        return hold_view(self, request, self.row_of(request, object_id))
-
-    @operation("Release reminders", icon="play_circle", permission=HOLD_REMINDERS, url_path="release-reminders")
-    def release_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Release the holds of all reminders of the customer."""
-        return release_view(self, request, self.row_of(request, object_id))
-
     @operation("Erase personal data", icon="person_remove", permission=ERASE_CUSTOMER)
     def erase(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Erase the personal data of the customer."""
@@ -205,7 +195,7 @@ class CustomerAdmin(ReadOnlyAdmin):
         return [
             *(["erase"] if is_erased(customer) else []),
             *([] if open_credit_of(customer.pk) else ["pay_out"]),
-            *([] if open_holds(customer) else ["release_reminders"]),
+            *CUSTOMER_PAGE.impossible_on(customer),
         ]
 
     def preview(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -224,6 +214,9 @@ class CustomerAdmin(ReadOnlyAdmin):
             guarded(self, "<int:pk>/preview/", self.preview, name="billing_customer_preview", permission=VIEW_INVOICE),
         ]
         return [*own, *super().get_urls()]
+
+
+add_operations(CustomerAdmin, CUSTOMER_PAGE)
 
 
 def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Customer) -> HttpResponse:

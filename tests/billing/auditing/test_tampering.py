@@ -30,14 +30,9 @@ from tests.billing.factories import (
     use,
 )
 from tests.billing.generator.run.test_generate import bill
-from tests.tampering.history import SELLER
+from tests.tampering.owner import SELLER, as_owner
 
 pytestmark = pytest.mark.django_db
-
-TABLES = """
-    SELECT relname FROM pg_class
-    WHERE relnamespace = 'public'::regnamespace AND relname LIKE 'billing%%' AND relkind IN ('r', 'p')
-"""
 
 
 @pytest.fixture
@@ -77,21 +72,6 @@ def findings() -> set[str]:
     connection.ensure_connection()
     of_register = {"register"} & set(audit([connection.connection]).totals)
     return {one["finding"] for one in consistency.check()} | of_register
-
-
-def as_owner(*statements: str, **named: int) -> None:
-    """Change rows as the owner of the tables can, with triggers off; constraints still hold."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute(TABLES)
-        tables = [name for (name,) in cursor.fetchall()]
-        for table in tables:
-            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-        for statement in statements:
-            cursor.execute(statement, named)
-            assert cursor.rowcount, statement
-        for table in tables:
-            cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
 
 def register_again() -> None:

@@ -24,13 +24,13 @@ from billing.rating.money import round_to_step
 from ledger import reads, services
 from ledger.errors import Invalid
 from tests.billing.admin.test_lists import csv_rows
-from tests.billing.auditing.test_tampering import as_owner
 from tests.billing.documents.issued import BUYER_ADDRESS, SELLER
 from tests.billing.documents.test_printed import amounts, text_of, xml_of
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
 from tests.billing.findings import findings_of
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.api.conftest import ApiClient
+from tests.tampering.owner import as_owner
 
 needs_database = pytest.mark.django_db
 

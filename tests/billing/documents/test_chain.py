@@ -36,8 +36,9 @@ from billing.models import (
 from billing.orders import subscriptions
 from ledger.audit.anchors import AnchorLine, read_anchor
 from ledger.audit.auditing import audit
-from tests.billing.auditing.test_tampering import as_owner, history, register_again
+from tests.billing.auditing.test_tampering import history, register_again
 from tests.billing.factories import transition
+from tests.tampering.owner import as_owner
 
 __all__ = ["history"]
 

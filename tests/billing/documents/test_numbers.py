@@ -13,10 +13,10 @@ from billing.models import Customer, Invoice, NumberSeries, Seller
 from billing.orders.customers import change_customer
 from ledger.audit.auditing import audit
 from ledger.errors import Invalid
-from tests.billing.auditing.test_tampering import as_owner
 from tests.billing.documents.issued import SELLER, add_seller, invoice_up_to, subscribed
 from tests.billing.documents.test_chain import session
 from tests.billing.factories import CustomerFactory, recurring
+from tests.tampering.owner import as_owner
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from billing.models import ReminderHold, Seller
+from billing.dunning.models import ReminderHold
+from billing.models import Seller
 from billing.testing import CustomerFactory
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.ledger.api.conftest import ApiClient

@@ -14,9 +14,10 @@ from billing.documents.sellers import record_seller
 from billing.dunning import holds, reminding
 from billing.dunning.delivery import deliver_due
 from billing.dunning.holds import hold_reminders, release_hold
+from billing.dunning.models import Mail, Reminder, ReminderHold
 from billing.dunning.reminding import Reminded, remind, remind_due
 from billing.errors import InvalidTransition, NotFound
-from billing.models import Charge, Invoice, Mail, Reminder, ReminderHold, SuspendedBilling
+from billing.models import Charge, Invoice, SuspendedBilling
 from ledger.errors import Invalid
 from ledger.testing import unique
 from tests.billing.admin.conftest import client

@@ -19,9 +19,11 @@ from pytest_django.fixtures import Settings
 from billing.documents.sellers import record_seller
 from billing.dunning import delivery
 from billing.dunning.delivery import DeliveredMails, deliver_due
+from billing.dunning.errors import MailNotStopped
+from billing.dunning.models import Mail
 from billing.dunning.outcomes import note_bounce, send_again
-from billing.errors import MailNotStopped, NotFound
-from billing.models import Customer, Invoice, Mail
+from billing.errors import NotFound
+from billing.models import Customer, Invoice
 from billing.orders.customers import change_customer
 from billing.orders.erasure import erase_customer
 from ledger.errors import Invalid
@@ -337,14 +339,14 @@ def test_mails_in_the_admin(client: Any, server: MailServer) -> None:
     mail = sent()
     note_bounce(message_id=f"<{mail.identity}@nimbus.example>", reason="mailbox full")
     for url in (
-        "/admin/billing/mail/",
-        f"/admin/billing/mail/{mail.pk}/change/",
+        "/admin/billing_dunning/mail/",
+        f"/admin/billing_dunning/mail/{mail.pk}/change/",
         f"/admin/billing/invoice/{mail.invoice_id}/change/",
     ):
         page = client.get(url).content.decode()
         assert "mailbox full" in page, url
     assert "1 mail has not arrived" in client.get("/admin/").content.decode()
-    url = f"/admin/billing/mail/{mail.pk}/send-again/"
+    url = f"/admin/billing_dunning/mail/{mail.pk}/send-again/"
     values = {"idempotency_key": "k-1", "reason": "address corrected"}
     assert [client.post(url, values).status_code for _ in range(2)] == [302, 302]
     assert [one for one, *_ in mails()] == ["waiting"]

@@ -18,9 +18,10 @@ from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.dunning import reminding
 from billing.dunning.delivery import deliver_due
+from billing.dunning.models import Mail, Reminder
 from billing.dunning.reminding import Reminded, remind, remind_due
 from billing.errors import BillingSuspended
-from billing.models import Charge, Invoice, Mail, Reminder, SuspendedBilling
+from billing.models import Charge, Invoice, SuspendedBilling
 from ledger.errors import Invalid
 from tests.billing.admin.conftest import client
 from tests.billing.documents.issued import SELLER

@@ -12,10 +12,11 @@ from django.db import DatabaseError, connection, models, transaction
 from django.test.utils import isolate_apps
 
 from billing.auditing import consistency
+from billing.dunning.models import Mail
 from billing.errors import CustomerStillBilled, NotFound
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import Customer, Invoice, Mail, VatLookup
+from billing.models import Customer, Invoice, VatLookup
 from billing.models.personal import (
     DECLARATION,
     AboutPeople,

@@ -12,7 +12,8 @@ from django.http import HttpResponse
 from django.test import Client
 
 from billing.dunning.messages import message_of
-from billing.models import Customer, Invoice, InvoicePayment, Mail, PaymentIntent, Purchase, TopUp
+from billing.dunning.models import Mail
+from billing.models import Customer, Invoice, InvoicePayment, PaymentIntent, Purchase, TopUp
 from billing.payments.collecting.advancing import advance
 from billing.payments.customer_page import _smallest_units, pay_link
 from billing.payments.providers.configured import provider

@@ -24,8 +24,9 @@ from billing.documents.customer_credit.refunds import deposit_in
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.dunning.holds import hold_reminders
+from billing.dunning.models import Mail
 from billing.metering.meters import create_meter
-from billing.models import Customer, Mail, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp, VatLookup
+from billing.models import Customer, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp, VatLookup
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase

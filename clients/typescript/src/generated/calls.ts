@@ -160,6 +160,24 @@ export const CALLS = {
   saveMonth: {"id": "saveMonth", "method": "GET", "path": "/v1/months/{month}.csv", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** Print a month for finance. */
   monthPdf: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
+  /** List reminders of overdue invoices. */
+  reminders: {"id": "listReminders", "method": "GET", "path": "/v1/reminders", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** List holds of reminders. */
+  reminderHolds: {"id": "listReminderHolds", "method": "GET", "path": "/v1/reminder-holds", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Put reminders on hold. */
+  holdReminders: {"id": "holdReminders", "method": "POST", "path": "/v1/reminder-holds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a hold of reminders. */
+  reminderHold: {"id": "readReminderHold", "method": "GET", "path": "/v1/reminder-holds/{hold_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Release a hold of reminders. */
+  releaseReminderHold: {"id": "releaseReminderHold", "method": "POST", "path": "/v1/reminder-holds/{hold_id}/release", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List mails with documents. */
+  mails: {"id": "listMails", "method": "GET", "path": "/v1/mails", "query": ["limit", "cursor", "invoice", "customer", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a mail. */
+  mail: {"id": "readMail", "method": "GET", "path": "/v1/mails/{mail_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Send a mail again. */
+  sendMailAgain: {"id": "sendMailAgain", "method": "POST", "path": "/v1/mails/{mail_id}/send-again", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Record that a mail bounced. */
+  recordBounce: {"id": "recordBounce", "method": "POST", "path": "/v1/mail-bounces", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List customers. */
   customers: {"id": "listCustomers", "method": "GET", "path": "/v1/customers", "query": ["limit", "cursor", "name", "holder_id", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a customer. */
@@ -316,24 +334,6 @@ export const CALLS = {
   recordUsage: {"id": "takeInUsage", "method": "POST", "path": "/v1/usage-events", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a usage event. */
   usageEvent: {"id": "readUsageEvent", "method": "GET", "path": "/v1/usage-events/{key}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** List reminders of overdue invoices. */
-  reminders: {"id": "listReminders", "method": "GET", "path": "/v1/reminders", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** List holds of reminders. */
-  reminderHolds: {"id": "listReminderHolds", "method": "GET", "path": "/v1/reminder-holds", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Put reminders on hold. */
-  holdReminders: {"id": "holdReminders", "method": "POST", "path": "/v1/reminder-holds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Read a hold of reminders. */
-  reminderHold: {"id": "readReminderHold", "method": "GET", "path": "/v1/reminder-holds/{hold_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Release a hold of reminders. */
-  releaseReminderHold: {"id": "releaseReminderHold", "method": "POST", "path": "/v1/reminder-holds/{hold_id}/release", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** List mails with documents. */
-  mails: {"id": "listMails", "method": "GET", "path": "/v1/mails", "query": ["limit", "cursor", "invoice", "customer", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Read a mail. */
-  mail: {"id": "readMail", "method": "GET", "path": "/v1/mails/{mail_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Send a mail again. */
-  sendMailAgain: {"id": "sendMailAgain", "method": "POST", "path": "/v1/mails/{mail_id}/send-again", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Record that a mail bounced. */
-  recordBounce: {"id": "recordBounce", "method": "POST", "path": "/v1/mail-bounces", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List invoices. */
   invoices: {"id": "listInvoices", "method": "GET", "path": "/v1/invoices", "query": ["limit", "cursor", "subscription", "customer", "number", "currency", "since", "until", "state", "overdue"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read an invoice. */

@@ -980,6 +980,134 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/reminders": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listReminders"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/reminder-holds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listReminderHolds"];
+        put?: never;
+        post: operations["holdReminders"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/reminder-holds/{hold_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readReminderHold"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/reminder-holds/{hold_id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["releaseReminderHold"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mails": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listMails"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mails/{mail_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readMail"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mails/{mail_id}/send-again": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["sendMailAgain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mail-bounces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["recordBounce"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/customers": {
         parameters: {
             query?: never;
@@ -1886,134 +2014,6 @@ export interface paths {
         get: operations["readUsageEvent"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/reminders": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listReminders"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/reminder-holds": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listReminderHolds"];
-        put?: never;
-        post: operations["holdReminders"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/reminder-holds/{hold_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readReminderHold"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/reminder-holds/{hold_id}/release": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["releaseReminderHold"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/mails": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listMails"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/mails/{mail_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readMail"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/mails/{mail_id}/send-again": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["sendMailAgain"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/mail-bounces": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["recordBounce"];
         delete?: never;
         options?: never;
         head?: never;
@@ -8329,7 +8329,7 @@ export interface components {
             reason?: string;
         };
         /** @enum {string} */
-        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed";
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded";
         /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
         UnitBucket: {
             /** @description The name of the bucket within the price. */
@@ -8839,7 +8839,7 @@ export interface components {
         /** @description Only those in this state. */
         state2: "pending" | "delivered" | "given_up";
         /** @description Only signals of this type. */
-        type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed";
+        type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded";
         /** @description Only signals of this holder. */
         holder3: string;
         /** @description The id of the signal, which receivers see as `webhook-id`. */
@@ -8872,6 +8872,20 @@ export interface components {
         figure: string;
         /** @description The key of the column. */
         column: string;
+        /** @description Only reminders of this invoice, by its id. */
+        invoice: number;
+        /** @description Of this customer. */
+        customer: string;
+        /** @description Only holds of this invoice, by its id. */
+        invoice2: number;
+        /** @description The id of the hold of reminders. */
+        hold_id: number;
+        /** @description Only mails with this invoice, by its id. */
+        invoice3: number;
+        /** @description Only mails in this state. */
+        state3: "waiting" | "handed_over" | "sent" | "bounced" | "failed" | "unknown";
+        /** @description The id of the mail. */
+        mail_id: number;
         /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
         name2: string;
         /** @description Only customers whose invoices this holder's credits pay first. */
@@ -8910,8 +8924,6 @@ export interface components {
         code3: string;
         /** @description Due in this country. */
         country: string;
-        /** @description Of this customer. */
-        customer: string;
         /** @description Only lookups with this outcome. */
         outcome2: "valid" | "invalid" | "unavailable";
         /** @description The id of the VAT lookup. */
@@ -8943,11 +8955,11 @@ export interface components {
         /** @description Only for this holder's credits. */
         holder_id5: string;
         /** @description Only of the invoice with this id. */
-        invoice: number;
+        invoice4: number;
         /** @description Only for this pack. */
         pack2: string;
         /** @description In this state. */
-        state3: "requested" | "waiting" | "processing" | "succeeded" | "failed" | "canceled";
+        state4: "requested" | "waiting" | "processing" | "succeeded" | "failed" | "canceled";
         /** @description The id of the payment intent. */
         intent_id: number;
         /** @description Only of this holder's accounts. */
@@ -8959,13 +8971,13 @@ export interface components {
         /** @description The provider. */
         provider2: string;
         /** @description Only payments of this invoice, by its id. */
-        invoice2: number;
+        invoice5: number;
         /** @description The id of the payment, not the provider's. */
         payment_id: number;
         /** @description Only subscriptions that are now on a version of this plan. */
         plan: string;
         /** @description In this state now. */
-        state4: "incomplete" | "scheduled" | "active" | "paused" | "ended" | "expired";
+        state5: "incomplete" | "scheduled" | "active" | "paused" | "ended" | "expired";
         /** @description True: only subscriptions whose billing is suspended; false: only the others. */
         suspended: boolean;
         /** @description Started at this time or later. */
@@ -8990,18 +9002,6 @@ export interface components {
         until5: string;
         /** @description The event's idempotency key, with %2F for each slash. */
         key: string;
-        /** @description Only reminders of this invoice, by its id. */
-        invoice3: number;
-        /** @description Only holds of this invoice, by its id. */
-        invoice4: number;
-        /** @description The id of the hold of reminders. */
-        hold_id: number;
-        /** @description Only mails with this invoice, by its id. */
-        invoice5: number;
-        /** @description Only mails in this state. */
-        state5: "waiting" | "handed_over" | "sent" | "bounced" | "failed" | "unknown";
-        /** @description The id of the mail. */
-        mail_id: number;
         /** @description With this number. */
         number: string;
         /** @description Issued on this day or later. */
@@ -11313,6 +11313,254 @@ export interface operations {
             };
         };
     };
+    listReminders: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only reminders of this invoice, by its id. */
+                invoice?: components["parameters"]["invoice"];
+                /** @description Of this customer. */
+                customer?: components["parameters"]["customer"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReminderPage"];
+                };
+            };
+        };
+    };
+    listReminderHolds: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only holds of this invoice, by its id. */
+                invoice?: components["parameters"]["invoice2"];
+                /** @description Of this customer. */
+                customer?: components["parameters"]["customer"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReminderHoldPage"];
+                };
+            };
+        };
+    };
+    holdReminders: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewReminderHold"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReminderHold"];
+                };
+            };
+        };
+    };
+    readReminderHold: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the hold of reminders. */
+                hold_id: components["parameters"]["hold_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReminderHold"];
+                };
+            };
+        };
+    };
+    releaseReminderHold: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the hold of reminders. */
+                hold_id: components["parameters"]["hold_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewHoldRelease"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReminderHold"];
+                };
+            };
+        };
+    };
+    listMails: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only mails with this invoice, by its id. */
+                invoice?: components["parameters"]["invoice3"];
+                /** @description Of this customer. */
+                customer?: components["parameters"]["customer"];
+                /** @description Only mails in this state. */
+                state?: components["parameters"]["state3"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MailPage"];
+                };
+            };
+        };
+    };
+    readMail: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the mail. */
+                mail_id: components["parameters"]["mail_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mail"];
+                };
+            };
+        };
+    };
+    sendMailAgain: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the mail. */
+                mail_id: components["parameters"]["mail_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Nothing"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mail"];
+                };
+            };
+        };
+    };
+    recordBounce: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewBounce"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mail"];
+                };
+            };
+        };
+    };
     listCustomers: {
         parameters: {
             query?: {
@@ -12491,11 +12739,11 @@ export interface operations {
                 /** @description Of this customer. */
                 customer?: components["parameters"]["customer"];
                 /** @description Only of the invoice with this id. */
-                invoice?: components["parameters"]["invoice"];
+                invoice?: components["parameters"]["invoice4"];
                 /** @description Only for this pack. */
                 pack?: components["parameters"]["pack2"];
                 /** @description In this state. */
-                state?: components["parameters"]["state3"];
+                state?: components["parameters"]["state4"];
             };
             header?: never;
             path?: never;
@@ -12816,7 +13064,7 @@ export interface operations {
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: components["parameters"]["cursor"];
                 /** @description Only payments of this invoice, by its id. */
-                invoice?: components["parameters"]["invoice2"];
+                invoice?: components["parameters"]["invoice5"];
                 /** @description Of this customer. */
                 customer?: components["parameters"]["customer"];
                 /** @description Only money that this provider took. */
@@ -12937,7 +13185,7 @@ export interface operations {
                 /** @description Only subscriptions that are now on a version of this plan. */
                 plan?: components["parameters"]["plan"];
                 /** @description In this state now. */
-                state?: components["parameters"]["state4"];
+                state?: components["parameters"]["state5"];
                 /** @description True: only subscriptions whose billing is suspended; false: only the others. */
                 suspended?: components["parameters"]["suspended"];
                 /** @description Started at this time or later. */
@@ -13525,254 +13773,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UsageEvent"];
-                };
-            };
-        };
-    };
-    listReminders: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only reminders of this invoice, by its id. */
-                invoice?: components["parameters"]["invoice3"];
-                /** @description Of this customer. */
-                customer?: components["parameters"]["customer"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReminderPage"];
-                };
-            };
-        };
-    };
-    listReminderHolds: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only holds of this invoice, by its id. */
-                invoice?: components["parameters"]["invoice4"];
-                /** @description Of this customer. */
-                customer?: components["parameters"]["customer"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReminderHoldPage"];
-                };
-            };
-        };
-    };
-    holdReminders: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewReminderHold"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReminderHold"];
-                };
-            };
-        };
-    };
-    readReminderHold: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the hold of reminders. */
-                hold_id: components["parameters"]["hold_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReminderHold"];
-                };
-            };
-        };
-    };
-    releaseReminderHold: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the hold of reminders. */
-                hold_id: components["parameters"]["hold_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NewHoldRelease"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReminderHold"];
-                };
-            };
-        };
-    };
-    listMails: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only mails with this invoice, by its id. */
-                invoice?: components["parameters"]["invoice5"];
-                /** @description Of this customer. */
-                customer?: components["parameters"]["customer"];
-                /** @description Only mails in this state. */
-                state?: components["parameters"]["state5"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["MailPage"];
-                };
-            };
-        };
-    };
-    readMail: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the mail. */
-                mail_id: components["parameters"]["mail_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Mail"];
-                };
-            };
-        };
-    };
-    sendMailAgain: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the mail. */
-                mail_id: components["parameters"]["mail_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Nothing"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Mail"];
-                };
-            };
-        };
-    };
-    recordBounce: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewBounce"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Mail"];
                 };
             };
         };

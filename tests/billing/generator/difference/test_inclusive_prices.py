@@ -23,7 +23,6 @@ from billing.reads import monthly_minor
 from billing.reads.subscriptions import subscriptions as shown
 from ledger import reads, services
 from ledger.errors import Invalid
-from tests.billing.auditing.test_tampering import as_owner
 from tests.billing.documents.issued import BUYER_ADDRESS, SELLER
 from tests.billing.documents.test_printed import amounts, text_of, xml_of
 from tests.billing.factories import (
@@ -41,6 +40,7 @@ from tests.billing.factories import (
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
 from tests.ledger.api.conftest import ApiClient
+from tests.tampering.owner import as_owner
 
 needs_database = pytest.mark.django_db
 

@@ -109,7 +109,6 @@ TypesEnum: TypeAlias = Literal[
     "payment_intent.waiting",
     "payment_intent.succeeded",
     "payment_intent.failed",
-    "invoice.reminded",
     "payment.recorded",
     "payment.returned",
     "purchase.paid",
@@ -120,6 +119,7 @@ TypesEnum: TypeAlias = Literal[
     "subscription.canceled",
     "subscription.suspended",
     "subscription.resumed",
+    "invoice.reminded",
 ]
 UnitEnum: TypeAlias = Literal["day", "week", "month", "quarter", "half_year", "year"]
 UnusedTimeEnum: TypeAlias = Literal["credit", "refund", "skip"]

@@ -1917,7 +1917,6 @@ def deliveries(
         "payment_intent.waiting",
         "payment_intent.succeeded",
         "payment_intent.failed",
-        "invoice.reminded",
         "payment.recorded",
         "payment.returned",
         "purchase.paid",
@@ -1928,6 +1927,7 @@ def deliveries(
         "subscription.canceled",
         "subscription.suspended",
         "subscription.resumed",
+        "invoice.reminded",
     ]
     | None = None,
     holder: str | None = None,
@@ -2242,6 +2242,178 @@ def month_pdf(month: str) -> Call[bytes]:
         "GET",
         path("/v1/months/{}.pdf", month),
         is_json=False,
+    )
+
+
+def reminders(
+    *, limit: int | None = None, cursor: str | None = None, invoice: int | None = None, customer: str | None = None
+) -> ListCall[Reminder]:
+    """List reminders of overdue invoices.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/reminders"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "invoice": absent_if_none(invoice),
+            "customer": absent_if_none(customer),
+        },
+    )
+
+
+def reminder_holds(
+    *, limit: int | None = None, cursor: str | None = None, invoice: int | None = None, customer: str | None = None
+) -> ListCall[ReminderHold]:
+    """List holds of reminders.
+
+    Newest first; also those that have ended.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/reminder-holds"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "invoice": absent_if_none(invoice),
+            "customer": absent_if_none(customer),
+        },
+    )
+
+
+def hold_reminders(
+    *,
+    reason: str,
+    invoice: int | None = None,
+    customer: str | None = None,
+    until: str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ReminderHold]:
+    """Put reminders on hold.
+
+    No reminder, no fee and no suspension for the invoice, or for all invoices of the customer, until the day or until the
+    hold is released. Afterwards the next reminder comes at once if its day is over; the others keep their distance.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/reminder-holds"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"invoice": absent_if_none(invoice), "customer": absent_if_none(customer), "until": until, "reason": reason},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def reminder_hold(hold_id: int) -> Call[ReminderHold]:
+    """Read a hold of reminders.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/reminder-holds/{}", hold_id),
+    )
+
+
+def release_reminder_hold(
+    hold_id: int, *, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[ReminderHold]:
+    """Release a hold of reminders.
+
+    A hold that is released already stays as it is.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/reminder-holds/{}/release", hold_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def mails(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    invoice: int | None = None,
+    customer: str | None = None,
+    state: Literal["waiting", "handed_over", "sent", "bounced", "failed", "unknown"] | None = None,
+) -> ListCall[Mail]:
+    """List mails with documents.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/mails"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "invoice": absent_if_none(invoice),
+            "customer": absent_if_none(customer),
+            "state": absent_if_none(state),
+        },
+    )
+
+
+def mail(mail_id: int) -> Call[Mail]:
+    """Read a mail.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/mails/{}", mail_id),
+    )
+
+
+def send_mail_again(mail_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[Mail]:
+    """Send a mail again.
+
+    Only a mail that bounced or failed, or whose outcome is unknown: to the present address of its customer.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/mails/{}/send-again", mail_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def record_bounce(
+    *, message_id: str, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[Mail]:
+    """Record that a mail bounced.
+
+    By the Message-ID of the mail that came back. A second bounce of it changes nothing.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/mail-bounces"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"message_id": message_id, "reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
@@ -4255,178 +4427,6 @@ def usage_event(key: str) -> Call[UsageEvent]:
     return Call(
         "GET",
         path("/v1/usage-events/{}", key),
-    )
-
-
-def reminders(
-    *, limit: int | None = None, cursor: str | None = None, invoice: int | None = None, customer: str | None = None
-) -> ListCall[Reminder]:
-    """List reminders of overdue invoices.
-
-    Newest first.
-
-    Scope: `billing:read`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/reminders"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "invoice": absent_if_none(invoice),
-            "customer": absent_if_none(customer),
-        },
-    )
-
-
-def reminder_holds(
-    *, limit: int | None = None, cursor: str | None = None, invoice: int | None = None, customer: str | None = None
-) -> ListCall[ReminderHold]:
-    """List holds of reminders.
-
-    Newest first; also those that have ended.
-
-    Scope: `billing:read`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/reminder-holds"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "invoice": absent_if_none(invoice),
-            "customer": absent_if_none(customer),
-        },
-    )
-
-
-def hold_reminders(
-    *,
-    reason: str,
-    invoice: int | None = None,
-    customer: str | None = None,
-    until: str | Absent | None = ABSENT,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[ReminderHold]:
-    """Put reminders on hold.
-
-    No reminder, no fee and no suspension for the invoice, or for all invoices of the customer, until the day or until the
-    hold is released. Afterwards the next reminder comes at once if its day is over; the others keep their distance.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/reminder-holds"),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={"invoice": absent_if_none(invoice), "customer": absent_if_none(customer), "until": until, "reason": reason},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def reminder_hold(hold_id: int) -> Call[ReminderHold]:
-    """Read a hold of reminders.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/reminder-holds/{}", hold_id),
-    )
-
-
-def release_reminder_hold(
-    hold_id: int, *, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
-) -> Call[ReminderHold]:
-    """Release a hold of reminders.
-
-    A hold that is released already stays as it is.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/reminder-holds/{}/release", hold_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={"reason": absent_if_none(reason)},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def mails(
-    *,
-    limit: int | None = None,
-    cursor: str | None = None,
-    invoice: int | None = None,
-    customer: str | None = None,
-    state: Literal["waiting", "handed_over", "sent", "bounced", "failed", "unknown"] | None = None,
-) -> ListCall[Mail]:
-    """List mails with documents.
-
-    Newest first.
-
-    Scope: `billing:read`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/mails"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "invoice": absent_if_none(invoice),
-            "customer": absent_if_none(customer),
-            "state": absent_if_none(state),
-        },
-    )
-
-
-def mail(mail_id: int) -> Call[Mail]:
-    """Read a mail.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/mails/{}", mail_id),
-    )
-
-
-def send_mail_again(mail_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[Mail]:
-    """Send a mail again.
-
-    Only a mail that bounced or failed, or whose outcome is unknown: to the present address of its customer.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/mails/{}/send-again", mail_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def record_bounce(
-    *, message_id: str, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
-) -> Call[Mail]:
-    """Record that a mail bounced.
-
-    By the Message-ID of the mail that came back. A second bounce of it changes nothing.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/mail-bounces"),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={"message_id": message_id, "reason": absent_if_none(reason)},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
     )
 
 

@@ -4,14 +4,16 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from billing import reads
 from billing.api.endpoints import INVOICES, NO_CUSTOMER, BillingEndpoint, WriteEndpoint, list_operation
-from billing.api.paths import HOLD_PATH, INVOICE_PATH, MAIL_PATH
-from billing.api.schemas import mails as schemas
+from billing.api.paths import INVOICE_PATH
 from billing.api.schemas.request_schemas import Nothing
+from billing.dunning import reads
+from billing.dunning.api import schemas
+from billing.dunning.api.paths import HOLD_PATH, MAIL_PATH
+from billing.dunning.errors import MailNotStopped
 from billing.dunning.holds import hold_reminders, release_hold
 from billing.dunning.outcomes import NewBounce, note_bounce, send_again
-from billing.errors import InvalidTransition, MailNotStopped
+from billing.errors import InvalidTransition
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import OfCustomer
 from billing.dunning.holds import NewHoldRelease, NewReminderHold
-from billing.models import Mail
+from billing.dunning.models import Mail
 from billing.reads.response_fields import minor, text, time, whole
 from ledger.api.kit.reading.queries import ListQuery, QueryInteger
 from ledger.api.kit.writing.responses import ResponseSchema, computed

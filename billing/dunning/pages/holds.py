@@ -7,7 +7,8 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from billing.dunning.holds import NewHoldRelease, NewReminderHold, hold_reminders, release_hold
-from billing.models import Customer, Invoice, ReminderHold
+from billing.dunning.models import ReminderHold
+from billing.models import Customer, Invoice
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url

@@ -10,9 +10,10 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import by_pk, customer_link, document_link, ids_of_customer, money
+from billing.dunning.models import Mail, Reminder
 from billing.dunning.outcomes import STOPPED, send_again
-from billing.models import Customer, Invoice, Mail, Reminder
-from billing.permissions import SEND_MAIL_AGAIN
+from billing.dunning.permissions import SEND_MAIL_AGAIN
+from billing.models import Customer, Invoice
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows

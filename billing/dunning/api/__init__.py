@@ -1,0 +1,1 @@
+"""Calls about mails with documents and about reminders."""
