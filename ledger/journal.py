@@ -61,6 +61,7 @@ OPEN = Statement(
         bytes.decode,
         bytes.decode,
         instant_us,
+        instant_us,
         boolean,
     ],
 )
@@ -176,7 +177,7 @@ class LockedAccounts:
         self._last: dict[AccountRef, Entry] = {}
         """The last entry collected for an account, until `account` is called for it."""
         self._recurring: list[Entry] = []
-        """The collected entries that set or end recurring grants."""
+        """The collected entries that set or end recurring grants, or handle a period of one."""
         self._effective_us: dict[tuple[AccountRef, int], int] = {}
         self._counted: set[tuple[AccountRef, CounterKey, range]] = set()
         """The counters that were read, each with the window that was."""
@@ -294,6 +295,8 @@ class LockedAccounts:
                 self._used_keys.add((entry.holder_id, key_hash(entry.idempotency_key)))
             if entry.kind == "adjust" and entry.counterpart is not None:
                 self._note_setting(entry)
+            elif entry.kind == "grant" and entry.is_recurring_period:
+                self._recurring.append(entry)
 
     def _note_setting(self, entry: Entry) -> None:
         """Have the requests after it see what the entry sets: of its account, or of all accounts of its holder."""
@@ -548,6 +551,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         costs,
         overage,
         claims,
+        next_grant_us,
         clock_us,
     ) = row
     now_us = server_us if clock_us is None else clock_us
@@ -574,6 +578,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         () if costs is None else decode_costs(costs),
         None if overage is None else decode_overage(overage),
         () if claims is None else decode_claims(claims),
+        next_grant_us=next_grant_us,
     )
 
 

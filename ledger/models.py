@@ -100,6 +100,7 @@ class EntryColumns(AppendOnly):
     postpaid = models.BigIntegerField(null=True)
     claims = ExactJSON(null=True)
     counts = ExactJSON(null=True)
+    next_grant_at = models.DateTimeField(null=True)
     digest = models.BinaryField()
 
     class Meta:

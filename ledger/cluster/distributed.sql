@@ -77,6 +77,7 @@ RETURNS TABLE (
     costs       json,
     overage     json,
     claims      json,
+    next_grant  timestamptz,
     clock       timestamptz,
     is_used     boolean
 )
@@ -123,6 +124,7 @@ BEGIN
                         e.costs,
                         e.overage,
                         e.claims,
+                        e.next_grant_at,
                         CASE WHEN $4 THEN (
                             SELECT (t.counterpart ->> ''clock'')::timestamptz
                             FROM %2$I t
@@ -153,7 +155,7 @@ BEGIN
             PERFORM set_config(known, 'yes', false);
         END IF;
         EXECUTE format('EXECUTE %I (%L, %L, %L, %L)', look, holder, type, key, clocks)
-        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, claims, clock, is_used;
+        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, claims, next_grant, clock, is_used;
         IF NOT is_here THEN
             RAISE EXCEPTION 'the holder has moved to another node' USING ERRCODE = 'LG003';
         END IF;
@@ -180,6 +182,7 @@ RETURNS TABLE (
     costs       json,
     overage     json,
     claims      json,
+    next_grant  timestamptz,
     clock       timestamptz,
     is_used     boolean
 )
@@ -211,7 +214,8 @@ RETURNS TABLE (
     effective_times text,
     costs           text,
     overage         text,
-    claims          text
+    claims          text,
+    next_grant      timestamptz
 )
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -223,8 +227,8 @@ BEGIN
     FOR place IN 1 .. cardinality(holders) LOOP
         holder := holders[place];
         type := types[place];
-        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, e.costs::text, e.overage::text, e.claims::text
-        INTO sequence, balance, held, lots, holds, overdraft, recorded_at, costs, overage, claims
+        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, e.costs::text, e.overage::text, e.claims::text, e.next_grant_at
+        INTO sequence, balance, held, lots, holds, overdraft, recorded_at, costs, overage, claims, next_grant
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -259,7 +263,8 @@ RETURNS TABLE (
     effective_times text,
     costs           text,
     overage         text,
-    claims          text
+    claims          text,
+    next_grant      timestamptz
 )
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -348,6 +353,7 @@ DECLARE
     costs       json;
     overage     json;
     claims      json;
+    next_grant  timestamptz;
 BEGIN
     -- If the transaction fails, the settings made here end with it, but the prepared statement stays. No block catches an error here: it
     -- would begin a savepoint on every node, in the middle of a COPY to them.
@@ -363,7 +369,7 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
             EXECUTE format(
                 'PREPARE %I (text, text, bigint) AS
-                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs, e.overage, e.claims
+                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs, e.overage, e.claims, e.next_grant_at
                 FROM %s e
                 WHERE e.holder_id = $1 AND e.credit_type = $2 AND e.sequence = $3',
                 look, TG_RELID::regclass
@@ -373,7 +379,7 @@ BEGIN
     END IF;
     FOR n IN SELECT * FROM appended LOOP
         EXECUTE format('EXECUTE %I (%L, %L, %s)', look, n.holder_id, n.credit_type, n.sequence - 1)
-        INTO balance, digest, recorded_at, held, overdraft, budgets, costs, overage, claims;
+        INTO balance, digest, recorded_at, held, overdraft, budgets, costs, overage, claims, next_grant;
         IF (
                 n.sequence > 1
                 AND NOT COALESCE(
@@ -381,7 +387,8 @@ BEGIN
                     AND recorded_at <= n.recorded_at
                     AND (held = n.held OR n.kind IN ('hold', 'capture', 'release'))
                     AND (overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
-                    AND (n.kind = 'adjust' OR budgets IS NOT DISTINCT FROM n.budgets::text),
+                    AND (n.kind = 'adjust' OR budgets IS NOT DISTINCT FROM n.budgets::text)
+                    AND (n.kind = 'adjust' OR n.kind = 'grant' OR next_grant IS NOT DISTINCT FROM n.next_grant_at),
                     false
                 )
             )

@@ -18,7 +18,7 @@ from ledger.values import encode_json
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "refusal, requested, budgets, sale, costs, cost_changes, overage, postpaid, claims, counts, digest"
+    "refusal, requested, budgets, sale, costs, cost_changes, overage, postpaid, claims, counts, next_grant_at, digest"
 )
 """In the order of `Entry`'s fields."""
 
@@ -38,7 +38,7 @@ LOADERS: tuple[Loader, ...] = (
     bytes.decode, bytes.decode, integer, bytes.decode, integer, integer, integer, decode, decode_drawn, decode_holds, integer,
     integer, integer, bytes.decode, bytes, instant_us, instant_us, bytes.decode, bytes.decode, bytes.decode,
     json.loads, json.loads, json.loads, json.loads, integer, decode_budgets, json.loads,
-    decode_costs, decode_changes, decode_overage, integer, decode_claims, decode_counts, bytes,
+    decode_costs, decode_changes, decode_overage, integer, decode_claims, decode_counts, instant_us, bytes,
 )  # fmt: skip
 """For READ_COLUMNS of a prepared statement; its row is made by `entry_of`."""
 
@@ -50,7 +50,7 @@ TYPES = {
     **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating", "refusal"), "json"),
     **dict.fromkeys(("budgets", "sale", "costs", "cost_changes", "overage", "claims", "counts"), "json"),
     **dict.fromkeys(("request_digest", "digest"), "bytea"),
-    **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
+    **dict.fromkeys(("effective_at", "recorded_at", "next_grant_at"), "timestamptz"),
 }
 
 COPY_NULL: Final = r"\N"
@@ -96,6 +96,7 @@ def texts(entry: Entry) -> list[str | None]:
         None if entry.postpaid is None else str(entry.postpaid),
         encode_claims(entry.claims) if entry.claims else None,
         encode_counts(entry.counts) if entry.counts else None,
+        None if entry.next_grant_us is None else to_text(entry.next_grant_us),
         rf"\x{entry.digest.hex()}",
     ]
 
@@ -136,7 +137,7 @@ CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
     "claims": decode_claims,
     "counts": decode_counts,
     **dict.fromkeys(("request_digest", "digest"), bytes),
-    **dict.fromkeys(("effective_at", "recorded_at"), to_us),
+    **dict.fromkeys(("effective_at", "recorded_at", "next_grant_at"), to_us),
     **dict.fromkeys(("metadata", "counterpart", "rating", "refusal", "sale"), json.loads),
 }
 """Converts the values that the driver has loaded into those of an entry; the other columns stay unchanged."""

@@ -51,6 +51,7 @@ def entry_columns() -> Fields:
         ("postpaid", models.BigIntegerField(null=True)),
         ("claims", ExactJSON(null=True)),
         ("counts", ExactJSON(null=True)),
+        ("next_grant_at", models.DateTimeField(null=True)),
         ("digest", models.BinaryField()),
     ]
 

@@ -61,6 +61,7 @@ CREATE TABLE ledger_entry (
     postpaid          bigint,
     claims            json,
     counts            json,
+    next_grant_at     timestamptz,
     digest            bytea            NOT NULL,
 
     -- The lock keeps writers from colliding. This key makes a wrong balance impossible even without the lock.
@@ -177,6 +178,7 @@ COMMENT ON COLUMN ledger_entry.cost_changes    IS 'What the entry changed of the
 COMMENT ON COLUMN ledger_entry.overage         IS 'The overage after this entry: [limit or null, used in the period, first sequence of the period''s counting, end of the period µs, sequence of the terms, interval, count, anchor µs, time zone, end µs or null, reference]. Null if the account never had one.';
 COMMENT ON COLUMN ledger_entry.postpaid        IS 'How many of the entry''s credits were granted, used or returned on overage; null if none were.';
 COMMENT ON COLUMN ledger_entry.claims          IS 'Claims after this entry: [sequence of the claim, credits that are still claimed, lots to which they may come back…]. Null without claims.';
+COMMENT ON COLUMN ledger_entry.next_grant_at   IS 'When a recurring grant of the account is due next, after this entry: the first write from then on makes it. Null if nothing will be due.';
 COMMENT ON COLUMN ledger_entry.digest          IS 'SHA-256 over the digest of the account''s previous entry, 32 zero bytes on the first, and the canonical form of this one.';
 
 -- Rows are never updated, so the pages may be full. Vacuum is needed only to freeze and for the visibility map. The first statistics
@@ -262,8 +264,8 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only;
 
 -- Returns the digest of an entry: SHA-256 over the digest of the entry before it (32 zero bytes for the first) and the entry's canonical
--- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs, cost_changes, overage, postpaid, claims or counts,
--- these follow the form.
+-- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs, cost_changes, overage, postpaid, claims, counts
+-- or next_grant_at, these follow the form.
 CREATE FUNCTION ledger_entry_digest(previous_digest bytea, e ledger_entry) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN sha256(previous_digest || convert_to(json_build_array(
@@ -293,7 +295,8 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.refusal
 )::text || COALESCE('[' || e.requested || ']', '') || COALESCE(e.budgets::text, '') || COALESCE(e.sale::text, '') || COALESCE(e.costs::text, '')
     || COALESCE(e.cost_changes::text, '') || COALESCE(e.overage::text, '') || COALESCE('(' || e.postpaid || ')', '')
-    || COALESCE('claims' || e.claims::text, '') || COALESCE('counts' || e.counts::text, ''), 'UTF8'));
+    || COALESCE('claims' || e.claims::text, '') || COALESCE('counts' || e.counts::text, '')
+    || COALESCE('next' || (extract(epoch FROM e.next_grant_at) * 1000000)::bigint, ''), 'UTF8'));
 
 -- Returns whether the costs of an account's lots after an entry are those before it and its changes of them, 0 or more and no more than
 -- was paid.
@@ -363,6 +366,7 @@ RETURN kind = 'adjust'
 --   costs of lots that are not those before it and its changes;
 --   an overage that is not the one before it and what the entry used or gave back;
 --   claims that are not those before it, without it taking, withdrawing or settling one;
+--   another instant of the next recurring grant, without it being a grant or setting one;
 --   lots that do not add up to the balance (with an overdraft they may add up to more: the difference is the debt).
 -- The lock keeps writers from colliding. This trigger and the primary key make a wrong balance impossible even without the lock.
 -- About the settings see Note [Plans that stay right] below.
@@ -377,7 +381,7 @@ BEGIN
     INTO wrong
     FROM appended n
     LEFT JOIN LATERAL (
-        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs, e.overage, e.claims
+        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs, e.overage, e.claims, e.next_grant_at
         FROM ledger_entry e
         WHERE e.holder_id = n.holder_id AND e.credit_type = n.credit_type AND e.sequence = n.sequence - 1
         LIMIT 1
@@ -389,7 +393,8 @@ BEGIN
                 AND p.recorded_at <= n.recorded_at
                 AND (p.held = n.held OR n.kind IN ('hold', 'capture', 'release'))
                 AND (p.overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
-                AND (n.kind = 'adjust' OR p.budgets::text IS NOT DISTINCT FROM n.budgets::text),
+                AND (n.kind = 'adjust' OR p.budgets::text IS NOT DISTINCT FROM n.budgets::text)
+                AND (n.kind = 'adjust' OR n.kind = 'grant' OR p.next_grant_at IS NOT DISTINCT FROM n.next_grant_at),
                 false
             )
         )
@@ -557,6 +562,7 @@ RETURNS TABLE (
     costs       json,
     overage     json,
     claims      json,
+    next_grant  timestamptz,
     clock       timestamptz,
     is_used     boolean
 )
@@ -603,8 +609,9 @@ BEGIN
             e.budgets,
             e.costs,
             e.overage,
-            e.claims
-        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, claims
+            e.claims,
+            e.next_grant_at
+        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, claims, next_grant
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -867,6 +874,7 @@ SELECT
     e.postpaid,
     e.claims,
     e.counts,
+    e.next_grant_at,
     e.digest
 FROM ledger_entry e;
 COMMENT ON VIEW ledger_entry_listing IS 'Entries with a key of one column: holder/credit type/sequence.';
@@ -908,6 +916,7 @@ SELECT
     last.postpaid,
     last.claims,
     last.counts,
+    last.next_grant_at,
     last.digest
 FROM ledger_entry first
 CROSS JOIN LATERAL (

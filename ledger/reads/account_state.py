@@ -8,10 +8,12 @@ from typing import NamedTuple, TypeVar
 import orjson
 from django.utils import timezone
 
-from ledger import conf
+from ledger import conf, journal
 from ledger.database.load.queues import Queue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
+from ledger.due_grants import with_due_grants
 from ledger.entries.clocks import TimedStatement, time_of
+from ledger.entries.previews import preview
 from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.rules import AccountState, Entry, Lot
@@ -58,6 +60,7 @@ class AccountRow(NamedTuple):
     costs: LotCosts | None = None
     overage: Overage | None = None
     claims: Claims | None = None
+    next_grant_us: int | None = None
 
 
 def _by_grant(times: bytes) -> dict[int, int]:
@@ -76,14 +79,15 @@ ACCOUNT_STATE = f"""
     {OWN_EFFECTIVE_TIMES},
     e.costs::text,
     e.overage::text,
-    e.claims::text"""
+    e.claims::text,
+    e.next_grant_at"""
 """The columns of an `AccountRow` behind the account's name, of its entry `e`."""
 STATE_OF_ONE_HOLDER = ACCOUNT_STATE.replace("holder_id = e.holder_id", "holder_id = %(holder_id)s")
 """As ACCOUNT_STATE. With the holder's value, the whole query is about one holder, wherever its entries are."""
 
 ACCOUNT_LOADERS = (
     bytes.decode, bytes.decode, instant_us, integer, integer, integer, decode, decode_holds, integer, instant_us, _by_grant,
-    decode_costs, decode_overage, decode_claims,
+    decode_costs, decode_overage, decode_claims, instant_us,
 )  # fmt: skip
 
 LAST_ENTRIES = TimedStatement(
@@ -245,14 +249,14 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
         found = LAST_ENTRY_AT.read(_account(holder_id, credit_type) | {"recorded_by": _recorded_by(holder_id, at)})
         return balance_of(found[0], as_of_us=to_us(at)) if found else _zeros(holder_id, credit_type, at)
     [row] = LAST_ENTRIES.present.read([array([holder_id]), array([credit_type])])
-    return balance_of(row, as_of_us=row.now_us if at is None else to_us(at))
+    return present_balance(row) if at is None else balance_of(row, as_of_us=to_us(at))
 
 
 def balances(account_refs: Sequence[tuple[str, str]]) -> list[Balance]:
     """Return the current accounts of those (holder_id, credit_type), in that order, by one prepared statement."""
     holders, types = zip(*dict.fromkeys(account_refs), strict=True)
     rows: list[AccountRow] = LAST_ENTRIES.present.read([array(holders), array(types)])
-    found = {(row.holder_id, row.credit_type): balance_of(row, as_of_us=row.now_us) for row in rows}
+    found = {(row.holder_id, row.credit_type): present_balance(row) for row in rows}
     return [found[account_ref] for account_ref in account_refs]
 
 
@@ -309,6 +313,16 @@ def _recorded_by(holder_id: str, at: datetime) -> bytes | None:
         return parameter(at)
     recorded_by: bytes = RECORDED_BY.first([parameter(holder_id), parameter(at)])[0]
     return recorded_by
+
+
+def present_balance(row: AccountRow) -> Balance:
+    """Return the state of an account now. What recurring grants have due is available, although no write has made it yet."""
+    found = balance_of(row, as_of_us=row.now_us)
+    if row.next_grant_us is None or row.next_grant_us > row.now_us:
+        return found
+    with preview(), journal.open(accounts=[row[:2]]) as accounts:
+        available = with_due_grants(accounts.account(*row[:2])).state.available
+    return replace(found, available=available, is_as_written=False)
 
 
 def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ledger.database.statements import Statement, instant_us, integer, parameter
 from ledger.entries.clocks import TimedStatement
-from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, balance_of
+from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, present_balance
 from ledger.rules.entries import FROZEN
 from ledger.rules.instants import from_us
 
@@ -149,7 +149,7 @@ def holders(
     }
     statement = ACCOUNTS_BEFORE if before is not None else ACCOUNTS_AFTER
     rows: list[AccountRow] = statement.present.read({name: parameter(value) for name, value in values.items()})
-    found = [balance_of(row, as_of_us=row.now_us) for row in rows]
+    found = [present_balance(row) for row in rows]
     return found[::-1] if before is not None else found
 
 

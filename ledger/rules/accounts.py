@@ -55,6 +55,8 @@ class AccountState(NamedTuple):
     """What subjects have used of budgets: of those that the request needs. It is not on an entry."""
     held_counts: Mapping[int, Counts] = {}
     """What the budgets counted of open holds, by hold: of those that the request needs. It is not on an entry."""
+    next_grant_us: int | None = None
+    """When a recurring grant of the account is due next; None: never."""
 
     @property
     def owed(self) -> int:
@@ -70,6 +72,11 @@ class AccountState(NamedTuple):
     def available(self) -> int:
         """The credits that can be spent now, with the overdraft: 0 or more; due entries count, booked or not."""
         return max(0, self._spendable_beyond_debt + (self.overdraft or 0))
+
+    @property
+    def has_due_grants(self) -> bool:
+        """Whether a recurring grant is due now that no entry has made."""
+        return self.next_grant_us is not None and self.next_grant_us <= self.now_us
 
     @property
     def settled(self) -> SettledState:
@@ -198,6 +205,7 @@ class AccountState(NamedTuple):
             postpaid or None,
             self.claims if claims is None else claims,
             counts,
+            self.next_grant_us,
         ).sealed(self.digest)
 
     def refused(self, request: Request, refusal: Refused) -> Entry:
@@ -235,6 +243,7 @@ class AccountState(NamedTuple):
             costs=entry.costs,
             overage=entry.overage,
             claims=entry.claims,
+            next_grant_us=entry.next_grant_us,
         )
 
     def _counting(self, entry: Entry) -> "AccountState":

@@ -41,7 +41,8 @@ class Entry(NamedTuple):
     refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` are the budgets after it,
     and `counts` what they counted of it. `sale` says what was paid for a grant; `costs` are the costs of lots after it, and
     `cost_changes` what it changed of them. `overage` is the state of the overage after it, and `postpaid` how many of its credits
-    were used, returned, granted or taken back on overage; `claims` are those after it. Times are microseconds since the epoch.
+    were used, returned, granted or taken back on overage; `claims` are those after it. `next_grant_us` is when a recurring grant
+    of the account is due next. Times are microseconds since the epoch.
     `replayed` is not stored: it is True if the entry already existed when the request came.
     """
 
@@ -78,6 +79,7 @@ class Entry(NamedTuple):
     postpaid: int | None = None
     claims: Claims = ()
     counts: Counts = ()
+    next_grant_us: int | None = None
     digest: bytes = b""
     replayed: bool = False
 
@@ -150,6 +152,11 @@ class Entry(NamedTuple):
         return self.counterpart.get("recurring_grant") if self.kind == "adjust" and self.counterpart else None
 
     @property
+    def is_recurring_period(self) -> bool:
+        """Whether it handles a period of a recurring grant: grants it, or says that it needed nothing."""
+        return self.kind in ("grant", "adjust") and self.actor == BY_THE_LEDGER and "period_start" in self.metadata
+
+    @property
     def hold(self) -> Hold | None:
         """The state after this entry of the hold that it made, extended or captured in part; None if the hold is closed."""
         named = self.sequence if self.refers_to is None else self.refers_to
@@ -177,8 +184,8 @@ class Entry(NamedTuple):
     def canonical_form(self) -> str:
         """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`.
 
-        An entry that has `requested`, `budgets`, `sale`, `costs`, `cost_changes`, `overage`, `postpaid`, `claims` or `counts`,
-        which came later, has them behind the array.
+        An entry that has `requested`, `budgets`, `sale`, `costs`, `cost_changes`, `overage`, `postpaid`, `claims`, `counts` or
+        `next_grant_us`, which came later, has them behind the array.
         """
         text = encode_basestring
         overdraft, refers_to, refunded_total = [
@@ -204,4 +211,5 @@ class Entry(NamedTuple):
             f"{'' if self.postpaid is None else f'({self.postpaid})'}"
             f"{f'claims{encode_claims(self.claims)}' if self.claims else ''}"
             f"{f'counts{encode_counts(self.counts)}' if self.counts else ''}"
+            f"{'' if self.next_grant_us is None else f'next{self.next_grant_us}'}"
         )

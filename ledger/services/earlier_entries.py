@@ -5,15 +5,13 @@ from typing import Any, Final
 
 from django.db import connection
 
-from ledger import conf
 from ledger.database.locks import Lock, holder_key
 from ledger.database.statements import Statement, parameter
 from ledger.entries.previews import AccountRef
 from ledger.entries.rows import READ_COLUMNS, entry_from_row
-from ledger.journal import ENTRY_BY_KEY, LockedAccount, LockedAccounts, fetch_entry
-from ledger.rules import Entry, Lot, RecurringGrant, debt_of
-from ledger.rules.entries import BY_THE_LEDGER
-from ledger.rules.instants import from_us, to_us, us_of
+from ledger.journal import LockedAccount, LockedAccounts, fetch_entry
+from ledger.rules import Entry, Lot, debt_of
+from ledger.rules.instants import from_us
 from ledger.rules.lots import decode
 
 ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
@@ -276,120 +274,3 @@ def _look_up_many(among: LockedAccounts, account_refs: Sequence[AccountRef]) -> 
         accepted = {(holder_id, credit_type): word == "accepted" for holder_id, credit_type, word in cursor.fetchall()}
     for account_ref in account_refs:
         among.accepts_transfers.setdefault(account_ref, accepted.get(account_ref, True))
-
-
-# Recurring grants ------------------------------------------------------------------------------------
-
-_RECURRING = """
-SELECT r.name, r.setting, s.counterpart, l.metadata, l.sequence, l.amount
-FROM ledger_recurring_grant r
-JOIN ledger_entry s ON s.holder_id = r.holder_id AND s.credit_type = r.credit_type AND s.sequence = r.setting
-LEFT JOIN ledger_entry l
-    ON l.holder_id = r.holder_id AND l.credit_type = r.credit_type AND l.sequence = r.last AND r.last > r.setting
-WHERE r.holder_id = %s AND r.credit_type = %s
-"""
-RECURRING_GRANT: Final = f"{_RECURRING} AND r.name = %s"
-# Two that are due at the same instant are made in the order of their names.
-DUE_RECURRING_GRANT: Final = f"""
-{_RECURRING} AND r.next_at <= %s
-ORDER BY r.next_at, r.name
-LIMIT 1
-"""
-OTHER_RECURRING_GRANTS: Final = f"""
-SELECT count(*) FROM ({_RECURRING} AND r.name <> %s AND s.counterpart ->> 'terms' IS NOT NULL) AS others
-"""
-LOTS_OF_RECURRING_GRANT: Final = """
-SELECT sequence
-FROM ledger_entry
-WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
-    AND kind = 'grant' AND actor = %s AND metadata ->> 'recurring_grant' = %s
-"""
-EXPIRED_OF_RECURRING_GRANT: Final = """
-SELECT e.effective_at, -e.amount
-FROM ledger_entry e
-JOIN ledger_entry g ON g.holder_id = e.holder_id AND g.credit_type = e.credit_type AND g.sequence = e.refers_to
-WHERE e.holder_id = %s AND e.credit_type = %s AND e.kind = 'expire' AND e.effective_at > %s
-    AND g.kind = 'grant' AND g.actor = %s AND g.metadata ->> 'recurring_grant' = %s
-"""
-# What the test clock showed when the entry was decided.
-CLOCK_THEN: Final = """(
-    SELECT t.counterpart ->> 'clock'
-    FROM ledger_entry t
-    WHERE t.holder_id = %(holder_id)s AND t.kind = 'adjust' AND t.counterpart ->> 'tick' IS NOT NULL
-        AND t.recorded_at < e.recorded_at
-    ORDER BY (t.counterpart ->> 'tick')::integer DESC
-    LIMIT 1
-)"""
-# Past what the ledger books by itself for lots and holds, which does not depend on when it is booked.
-LAST_DECISION: Final = """
-SELECT recorded_at, CASE WHEN actor = %(ledger)s THEN metadata ->> 'as_of' END, {clock}
-FROM ledger_entry e
-WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND kind <> 'refusal'
-    AND (actor <> %(ledger)s OR metadata ->> 'as_of' IS NOT NULL)
-ORDER BY sequence DESC
-LIMIT 1
-"""
-
-
-def recurring_grant(account: LockedAccount, name: str) -> RecurringGrant | None:
-    """Return a recurring grant of the account, also one that has ended; None if there never was one of that name."""
-    state = account.stored_state()
-    return _recurring(RECURRING_GRANT, [state.holder_id, state.credit_type, name])
-
-
-def other_recurring_grants(account: LockedAccount, name: str) -> int:
-    """Return how many recurring grants of other names the account has that have not ended."""
-    state = account.stored_state()
-    with connection.cursor() as cursor:
-        cursor.execute(OTHER_RECURRING_GRANTS, [state.holder_id, state.credit_type, name])
-        others: int = cursor.fetchone()[0]
-    return others
-
-
-def due_recurring_grant(account: LockedAccount) -> RecurringGrant | None:
-    """Return the recurring grant of the account that has been due for longest, or None if none is due."""
-    state = account.stored_state()
-    return _recurring(DUE_RECURRING_GRANT, [state.holder_id, state.credit_type, from_us(state.now_us)])
-
-
-def _recurring(sql: str, parameters: list[Any]) -> RecurringGrant | None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        row = cursor.fetchone()
-    return None if row is None else RecurringGrant.from_entries(*row)
-
-
-def lots_of_recurring_grant(account: LockedAccount, name: str) -> frozenset[int]:
-    """Return the numbers of the lots, open or held, that a recurring grant opened."""
-    state = account.stored_state()
-    numbers = sorted({lot.grant for lot in state.lots_and_held_parts})
-    with connection.cursor() as cursor:
-        cursor.execute(LOTS_OF_RECURRING_GRANT, [state.holder_id, state.credit_type, numbers, BY_THE_LEDGER, name])
-        return frozenset(number for (number,) in cursor.fetchall())
-
-
-def expired_of_recurring_grant(account: LockedAccount, name: str, since_us: int) -> list[tuple[int, int]]:
-    """Return what has been booked of a recurring grant's lots that expired after an instant: each with time and amount."""
-    state = account.stored_state()
-    with connection.cursor() as cursor:
-        account_ref = (state.holder_id, state.credit_type)
-        cursor.execute(EXPIRED_OF_RECURRING_GRANT, [*account_ref, from_us(since_us), BY_THE_LEDGER, name])
-        return [(to_us(expired_at), amount) for expired_at, amount in cursor.fetchall()]
-
-
-def has_key(account: LockedAccount, idempotency_key: str) -> bool:
-    """Return whether the holder has an entry with this key, or with another one of the same hash."""
-    return fetch_entry(ENTRY_BY_KEY, [account.stored_state().holder_id, idempotency_key, idempotency_key]) is not None
-
-
-def decided_us(account: LockedAccount) -> int:
-    """Return as of when the last request, or the last grant that recurs, was decided; 0 if there was none."""
-    state = account.stored_state()
-    named = {"holder_id": state.holder_id, "credit_type": state.credit_type, "ledger": BY_THE_LEDGER}
-    with connection.cursor() as cursor:
-        cursor.execute(LAST_DECISION.format(clock=CLOCK_THEN if conf.TEST_CLOCKS.value else "NULL"), named)
-        row = cursor.fetchone()
-    if row is None:
-        return 0
-    recorded_at, as_of, clock = row
-    return us_of(as_of) or us_of(clock) or to_us(recorded_at)

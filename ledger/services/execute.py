@@ -16,6 +16,7 @@ from ledger.database.cluster import on_cluster
 from ledger.database.locks import Lock, holder_key, holder_lock
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import after_commit, in_transaction
+from ledger.due_grants import others_than, recurring_grants, with_due_grants
 from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, InsufficientCredits, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
@@ -152,6 +153,11 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
             return journal.replay(accounts, request)
         account = accounts.account(request.holder_id, request.credit_type)
         check_expectation(account.state, request)
+        if account.state.has_due_grants:
+            account = with_due_grants(account)
+            if accounts.is_used(request):
+                # Its key is that of a period that was due.
+                return journal.replay(accounts, request)
         entries = decide(request, account)
     except Refused as refused:
         if refused.passes:
@@ -244,14 +250,23 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
                 raise ClocksOff
             return rules.set_clock(account.state, request, moves=earlier_entries.clock_moves(account))
         case rules.RecurringGrantRequest():
-            known = earlier_entries.recurring_grant(account, request.recurring_grant)
-            others = earlier_entries.other_recurring_grants(account, request.recurring_grant)
-            return rules.set_recurring_grant(account.state, request, known=known, others=others)
+            known = recurring_grants(account)
+            others = others_than(request.recurring_grant, known)
+            return rules.set_recurring_grant(
+                account.state,
+                request,
+                known=known.get(request.recurring_grant),
+                others=others.number,
+                others_next_us=others.next_us,
+            )
         case rules.EndRecurringGrantRequest():
-            known = earlier_entries.recurring_grant(account, request.recurring_grant)
-            return rules.end_recurring_grant(account.state, request, known=known)
+            known = recurring_grants(account)
+            others = others_than(request.recurring_grant, known)
+            return rules.end_recurring_grant(
+                account.state, request, known=known.get(request.recurring_grant), others_next_us=others.next_us
+            )
         case rules.TransferRequest():
-            target = account.among.account(request.to, request.credit_type)
+            target = with_due_grants(account.among.account(request.to, request.credit_type))
             is_accepted = earlier_entries.accepts_transfers(target)
             departed, arrived = rules.transfer(_counting(account, request), target.state, request, is_accepted=is_accepted)
             return [*departed, *arrived]
@@ -289,7 +304,7 @@ def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequ
 
 def _decide_reversal(request: rules.ReversalRequest, account: LockedAccount) -> Sequence[Entry]:
     transfer = _earlier(account, request, request.transfer)
-    other = account.among.account(request.to, request.credit_type)
+    other = with_due_grants(account.among.account(request.to, request.credit_type))
     is_transfer = transfer is not None and transfer.kind == "transfer_out"
     arrivals = earlier_entries.arrivals(other, transfer) if transfer is not None and is_transfer else []
     given, taken = rules.reverse(

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from django.db import Error, connection
 
-from ledger import journal, rules
+from ledger import due_grants, journal
 from ledger.database.locks import holder_key
 from ledger.database.transactions import in_transaction
 from ledger.entries.clocks import holders_time
@@ -29,7 +29,6 @@ from ledger.errors import (
 )
 from ledger.records import UseCase, check
 from ledger.rules import EndRecurringGrantRequest, Entry, RecurringGrantRequest
-from ledger.services import earlier_entries
 from ledger.services.execute import execute_once
 from ledger.values import CreditType, Holder
 
@@ -73,26 +72,12 @@ def grant_due_period(*, holder_id: str, credit_type: str = "credits", wait: bool
 
 
 def _grant_under(account: journal.LockedAccount) -> list[Entry]:
-    recurring = earlier_entries.due_recurring_grant(account)
+    known = due_grants.recurring_grants(account)
+    recurring = due_grants.due_grant(account, known)
     if recurring is None:
         return []
-    terms, start_us = recurring.terms, recurring.next_us
-    assert terms is not None
-    assert start_us is not None
-    fills, looks_at_lots = terms.up_to is not None, terms.up_to is not None or terms.rollover_cap is not None
-    entries, _ = rules.grant_period(
-        account.state,
-        recurring,
-        lots=earlier_entries.lots_of_recurring_grant(account, recurring.name) if looks_at_lots else (),
-        expired=earlier_entries.expired_of_recurring_grant(account, recurring.name, start_us) if fills else (),
-        decided_from_us=earlier_entries.decided_us(account),
-    )
-    made = next(entry for entry in entries if entry.idempotency_key == rules.key_of(recurring, account.state.credit_type))
-    if earlier_entries.has_key(account, made.idempotency_key or ""):
-        raise IdempotencyKeyReused(idempotency_key=made.idempotency_key or "")
-    account.among.collect(entries)
+    entries = due_grants.collect_period(account, recurring, known).entries
     account.among.append()
-    journal.record_recurring_grants([made])
     return entries
 
 

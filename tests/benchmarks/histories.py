@@ -143,6 +143,7 @@ def row(entry: Entry) -> tuple[object, ...]:
         entry.postpaid,
         encode_claims(entry.claims) if entry.claims else None,
         encode_counts(entry.counts) if entry.counts else None,
+        None if entry.next_grant_us is None else from_us(entry.next_grant_us),
         entry.digest,
     )
 

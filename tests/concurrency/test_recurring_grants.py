@@ -63,6 +63,39 @@ def test_a_worker_that_does_not_wait_leaves_a_busy_holder(
     assert amounts(schema, holder) == [100]
 
 
+def spend(holder: str, key: str) -> Callable[[], rules.Entry]:
+    """A spend that makes the grant that is due, and takes some of it."""
+    return partial(services.spend, holder_id=holder, amount=30, idempotency_key=key)
+
+
+@pytest.mark.parametrize("broken", [None, NO_LOCK], ids=["with the lock", "without the lock, by the keys of the table"])
+@pytest.mark.parametrize("comes_first", ["the worker", "the spend", "another spend"])
+def test_a_spend_and_what_meets_it_grant_a_period_once(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str], broken: str | None, comes_first: str
+) -> None:
+    schema, holder = make_race_schema(broken), new_holder()
+    recur(holder, "set")
+    work: Callable[[], Any] = partial(services.grant_due_period, holder_id=holder)
+    met = {"the worker": (work, spend(holder, "s")), "the spend": (spend(holder, "s"), work)}
+    first, second = schema.race(*met.get(comes_first, (spend(holder, "s"), spend(holder, "t"))))
+    assert not any(isinstance(each, Exception) for each in (first, second))
+    spent = 60 if comes_first == "another spend" else 30
+    assert (amounts(schema, holder), services.spend(holder_id=holder, amount=1, idempotency_key="u").balance) == (
+        [100],
+        99 - spent,
+    )
+    assert schema.is_sound(holder)
+
+
+def test_control_without_lock_and_keys_a_spend_and_a_worker_grant_it_twice(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str]
+) -> None:
+    schema, holder = make_race_schema(NO_LOCK, constrained=False), new_holder()
+    recur(holder, "set")
+    schema.race(partial(services.grant_due_period, holder_id=holder), spend(holder, "s"))
+    assert (amounts(schema, holder), schema.is_sound(holder)) == ([100, 100], False)
+
+
 @pytest.mark.parametrize("comes_first", ["the worker", "the terms"])
 def test_other_terms_that_meet_a_worker_begin_with_the_next_period(
     make_race_schema: MakeRaceSchema, new_holder: Callable[[], str], comes_first: str

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,7 @@ ENTRIES = st.builds(
     ),
     postpaid=st.none() | AMOUNTS,
     claims=st.lists(st.builds(Claim, AMOUNTS, AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=3).map(tuple))).map(tuple),
+    next_grant_us=st.none() | INSTANTS,
     digest=st.just(b""),
 )
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -236,10 +238,10 @@ def test_every_stored_fact_is_in_the_digest():
         "budgets": (Budget("b", 1, "day"),), "sale": {"currency": "EUR"}, "costs": (LotCost(1, 1, "EUR", 1, 1),),
         "cost_changes": (CostChange(1, 1, "EUR"),),
         "overage": Overage(None, 0, 1, 1, 1, "month", 1, 0, "UTC", None, ""), "postpaid": 1, "claims": (Claim(1, 1, (1,)),),
-        "counts": (Count(1, "", 1, 1, 1, 1),),
+        "counts": (Count(1, "", 1, 1, 1, 1),), "next_grant_us": 1,
     }  # fmt: skip
     assert others.keys() == set(Entry._fields) - {"digest", "replayed"}
-    assert set(COLUMNS.replace("effective_at", "effective_us").replace("recorded_at", "recorded_us").split(", ")) == {
+    assert set(re.sub(r"(effective|recorded|next_grant)_at", r"\1_us", COLUMNS).split(", ")) == {
         *others, "digest",
     }  # fmt: skip
     for name, value in others.items():

@@ -86,6 +86,10 @@ WRONG_ENTRIES = {
         first,
         second._replace(overdraft=50).sealed(first.digest),
     ],
+    "a spend says when a recurring grant is due": lambda first, second, third: [
+        first,
+        second._replace(next_grant_us=second.recorded_us).sealed(first.digest),
+    ],
     "a spend ends an overdraft": lambda first, second, third: [
         first._replace(overdraft=50).sealed(GENESIS),
         second.sealed(first._replace(overdraft=50).sealed(GENESIS).digest),

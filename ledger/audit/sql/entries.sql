@@ -24,6 +24,12 @@ WITH clock AS (
         lag(e.lots::text) OVER account AS p_lots_text,
         lag(e.holds::text) OVER account AS p_holds_text,
         lag(e.recorded_at) OVER account AS p_recorded_at,
+        e.next_grant_at IS DISTINCT FROM lag(e.next_grant_at) OVER account AND NOT CASE
+            WHEN e.idempotency_key IS NULL THEN false
+            WHEN e.kind = 'adjust' THEN e.counterpart ->> 'recurring_grant' IS NOT NULL
+            WHEN e.kind = 'grant' AND e.actor = 'ledger' THEN e.metadata ->> 'recurring_grant' IS NOT NULL
+            ELSE false
+        END AS moves_next_grant,
         -- Computed here, where `e` is still a table row: for a row of a subquery each of its columns would be looked up again.
         e.digest = ledger_entry_digest(COALESCE(lag(e.digest) OVER account, decode(repeat('00', 32), 'hex')), e) AS digest_fits
     FROM ledger_entry e
@@ -59,6 +65,7 @@ WITH clock AS (
         AND f.refers_to IS NULL
         AND f.refunded_total IS NULL
         AND f.setting IS NULL
+        AND NOT f.moves_next_grant
         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
         AND f.held = f.p_held
         AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
@@ -93,6 +100,7 @@ WITH clock AS (
     SELECT
         d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.refers_to, d.refunded_total, d.overdraft,
         d.lots, d.drawn, d.holds, d.costs, d.setting, d.budget, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
+        d.moves_next_grant AND d.sequence = COALESCE(d.p_sequence, 0) + 1 AS moves_next_grant,
         d.lots_text,
         d.drawn::text AS drawn_text,
         d.holds::text AS holds_text,
@@ -140,6 +148,7 @@ WITH clock AS (
             CASE WHEN NOT (f.balance >= 0 OR (f.overdraft IS NOT NULL AND (f.kind <> 'spend' OR f.balance >= -f.overdraft)))
                 THEN 'overspent' END,
             CASE WHEN NOT f.digest_fits THEN 'digest' END,
+            CASE WHEN f.moves_next_grant THEN 'recurring' END,
             CASE WHEN f.recorded_at < f.p_recorded_at THEN 'time' END,
             CASE WHEN f.recorded_at > (SELECT now FROM clock) THEN 'future' END,
             CASE WHEN NOT f.key_has_its_request THEN 'keys' END,

@@ -1,5 +1,5 @@
 -- Recurring grants whose row does not say what the entries say: the last entry that set or ended it, the last one of a period since then,
--- and when the next period begins.
+-- and when the next period begins. And entries that set, end or handle one whose next_grant_at is not the earliest of all of the account.
 WITH setting AS (
     SELECT DISTINCT ON (s.holder_id, s.credit_type, s.counterpart ->> 'recurring_grant')
         s.holder_id, s.credit_type, s.counterpart ->> 'recurring_grant' AS name, s.sequence, s.counterpart ->> 'next_at' AS next_at
@@ -21,6 +21,18 @@ WITH setting AS (
         ORDER BY p.sequence DESC
         LIMIT 1
     ) AS period ON true
+), handled AS (
+    SELECT
+        e.holder_id, e.credit_type, e.sequence, e.next_grant_at,
+        COALESCE(e.counterpart ->> 'recurring_grant', e.metadata ->> 'recurring_grant') AS name,
+        (CASE WHEN e.metadata ->> 'period_start' IS NULL THEN e.counterpart ->> 'next_at' ELSE e.metadata ->> 'next_at' END)::timestamptz
+            AS next_at
+    FROM ledger_entry e
+    WHERE e.holder_id >= %(since)s AND e.holder_id <= %(upto)s AND e.idempotency_key IS NOT NULL
+        AND (
+            (e.kind = 'adjust' AND e.counterpart ->> 'recurring_grant' IS NOT NULL)
+            OR (e.kind = 'grant' AND e.actor = 'ledger' AND e.metadata ->> 'recurring_grant' IS NOT NULL)
+        )
 ), found AS (
     SELECT r.holder_id, r.credit_type, r.name, r.setting, r.last, r.next_at
     FROM ledger_recurring_grant r
@@ -33,3 +45,21 @@ SELECT
 FROM expected e
 FULL JOIN found f USING (holder_id, credit_type, name)
 WHERE (e.setting, e.last, e.next_at) IS DISTINCT FROM (f.setting, f.last, f.next_at)
+UNION ALL
+SELECT
+    'recurring', holder_id, credit_type, sequence, 'next grant at ' || COALESCE(next_grant_at::text, 'no time'),
+    'next grant at ' || COALESCE(earliest::text, 'no time')
+FROM (
+    SELECT holder_id, credit_type, sequence, min(next_grant_at) AS next_grant_at, min(known.next_at) AS earliest
+    FROM (
+        SELECT
+            e.holder_id, e.credit_type, e.sequence, e.next_grant_at, n.name,
+            max(CASE WHEN e.name = n.name THEN e.sequence END)
+                OVER (PARTITION BY e.holder_id, e.credit_type, n.name ORDER BY e.sequence) AS latest
+        FROM handled e
+        JOIN (SELECT DISTINCT holder_id, credit_type, name FROM handled) n USING (holder_id, credit_type)
+    ) AS each
+    LEFT JOIN (SELECT holder_id, credit_type, sequence AS latest, next_at FROM handled) known USING (holder_id, credit_type, latest)
+    GROUP BY holder_id, credit_type, sequence
+) AS compared
+WHERE next_grant_at IS DISTINCT FROM earliest

@@ -16,7 +16,12 @@ from ledger.rules.texts.recurring_texts import grant_words
 
 
 def set_recurring_grant(
-    account: AccountState, request: RecurringGrantRequest, *, known: RecurringGrant | None, others: int
+    account: AccountState,
+    request: RecurringGrantRequest,
+    *,
+    known: RecurringGrant | None,
+    others: int,
+    others_next_us: int | None = None,
 ) -> Entries:
     """Set a recurring grant, or give it other terms, by an `adjust` entry of 0.
 
@@ -26,6 +31,7 @@ def set_recurring_grant(
     Args:
         known: the recurring grant of that name, if the account has one or had one.
         others: how many of other names the account has that have not ended.
+        others_next_us: when one of them is due next; None: never.
 
     Raises:
         RecurringGrantDue: a grant by the present terms is due.
@@ -47,7 +53,7 @@ def set_recurring_grant(
     until_us = None if known is None else known.granted_until_us
     if cut_us is not None and until_us is not None:
         until_us = min(until_us, cut_us)
-    return [*booked, _setting(account, request, terms, first, until_us, granted)]
+    return [*booked, _setting(account, request, terms, first, until_us, granted, others_next_us)]
 
 
 class _First(NamedTuple):
@@ -104,8 +110,16 @@ def _given_back(
     ]
 
 
-def end_recurring_grant(account: AccountState, request: EndRecurringGrantRequest, *, known: RecurringGrant | None) -> Entries:
+def end_recurring_grant(
+    account: AccountState,
+    request: EndRecurringGrantRequest,
+    *,
+    known: RecurringGrant | None,
+    others_next_us: int | None = None,
+) -> Entries:
     """End a recurring grant, by an `adjust` entry of 0; what it granted stays.
+
+    Args: as for `set_recurring_grant`.
 
     Raises:
         RecurringGrantNotFound: the account has none of that name.
@@ -116,7 +130,7 @@ def end_recurring_grant(account: AccountState, request: EndRecurringGrantRequest
     if not request.drops_due:
         _ensure_none_is_due(account, request, known)
     booked, account = settle_due(account)
-    return [*booked, _setting(account, request, None, _First(None), known.granted_until_us, known.granted)]
+    return [*booked, _setting(account, request, None, _First(None), known.granted_until_us, known.granted, others_next_us)]
 
 
 def _ensure_none_is_due(
@@ -157,7 +171,9 @@ def _setting(
     first: _First,
     until_us: int | None,
     granted: GrantedSpan | None,
+    others_next_us: int | None,
 ) -> Any:
+    next_us = None
     setting: dict[str, Any] = {"recurring_grant": request.recurring_grant}
     if terms is not None:
         setting["terms"] = terms.stored()
@@ -171,7 +187,12 @@ def _setting(
         setting["granted"] = granted.stored()
     if until_us is not None:
         setting["granted_until"] = to_text(until_us)
+    account = account._replace(next_grant_us=_soonest(next_us, others_next_us))
     return account.next_entry("adjust", 0, lots=account.lots, counterpart=setting, request=request)
+
+
+def _soonest(*instants_us: int | None) -> int | None:
+    return min((each for each in instants_us if each is not None), default=None)
 
 
 # One period ------------------------------------------------------------------------------------------
@@ -191,6 +212,7 @@ def grant_period(
     lots: Collection[int] = (),
     expired: Collection[tuple[int, int]] = (),
     decided_from_us: int = 0,
+    others_next_us: int | None = None,
 ) -> GrantedPeriod:
     """Grant the next period, as a run at its start would have.
 
@@ -202,6 +224,7 @@ def grant_period(
         lots: the numbers of the open lots that the recurring grant opened.
         expired: what has been booked of its lots that expired since the start of the period: each with time and amount.
         decided_from_us: when the last request changed the account.
+        others_next_us: when one of the account's other recurring grants is due next; None: never.
 
     Raises:
         LotLimit: the account has too many lots; nothing is written.
@@ -225,6 +248,7 @@ def grant_period(
         revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap), present_us)
         entries += revoked
         account = account.after_all(revoked)
+    account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
     amount = recurring.amount(n)
     if amount is None:
         amount = _filling(account, terms, lots, _total_since(expired, as_of_us))

@@ -29,12 +29,32 @@ def broken_laws() -> set[str]:
 def test_a_row_that_says_something_else_is_found(db, tampering):
     from django.db import connection
 
+    set_two()
+    with connection.cursor() as cursor:
+        cursor.execute(f"{tampering} {'WHERE' if 'WHERE' not in tampering else 'AND'} name = 'day'")
+    assert broken_laws() == {"recurring"}
+
+
+def set_two() -> None:
+    """One each day and one each month, of which the first periods are granted, and a spend."""
     for number, interval in enumerate(("day", "month")):
         services.set_recurring_grant(
             holder_id="ada", recurring_grant=interval, interval=interval, amount=5, idempotency_key=f"k{number}"
         )
     services.grant_all_due()
+    services.spend(holder_id="ada", amount=1, idempotency_key="s")
     assert broken_laws() == set()
+
+
+@pytest.mark.parametrize("sequence", range(1, 6))
+@pytest.mark.parametrize("value", ["next_grant_at + interval '1 hour'", "NULL"])
+def test_an_entry_that_names_another_instant_of_the_next_grant_is_found(db, sequence, value):
+    """Of each entry: a setting, a period, and a spend after them. A later one repeats the instant, so that is found too."""
+    from django.db import connection
+
+    set_two()
     with connection.cursor() as cursor:
-        cursor.execute(f"{tampering} {'WHERE' if 'WHERE' not in tampering else 'AND'} name = 'day'")
-    assert broken_laws() == {"recurring"}
+        cursor.execute("ALTER TABLE ledger_entry DISABLE TRIGGER append_only")
+        cursor.execute(f"UPDATE ledger_entry SET next_grant_at = {value} WHERE sequence = %s", [sequence])
+        cursor.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only")
+    assert broken_laws() == {"recurring", "digest"}

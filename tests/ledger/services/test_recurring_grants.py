@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from ledger import reads, rules, services
 from ledger.audit.auditing import audit
-from ledger.errors import IdempotencyKeyReused, Invalid, RecurringGrantLimit, RecurringGrantNotFound
+from ledger.entries.previews import preview
+from ledger.errors import IdempotencyKeyReused, InsufficientCredits, Invalid, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.models import Entry
-from ledger.rules import AccountState
+from ledger.rules import MAX_OPEN_LOTS, AccountState
 from ledger.rules.instants import to_us
 from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS, RecurringGrant
 from ledger.services import recurring_grants
@@ -343,18 +344,125 @@ def test_a_frozen_holder_is_granted_to(clock):
 
 
 @pytest.mark.parametrize("moment", [at(9, 3), at(9, 3, 12)], ids=["at its very end", "later"])
-def test_a_period_that_ended_before_the_last_request_gets_nothing(clock, moment):
+def test_a_request_grants_each_missed_period_before_it_is_decided(clock, moment):
     recur(interval="day")
     clock.move_to(moment)
     services.grant(holder_id="ada", amount=1, idempotency_key="g")
-    work()
-    assert [entry for entry in grants() if entry[1] == 100] == [("grant", 100, "09-03")]
+    assert [entry for entry in grants() if entry[1] == 100] == [("grant", 100, f"09-0{day}") for day in (1, 2, 3)]
+    assert (work().periods, grants()[-1][1], lots()[-1], broken_laws()) == (0, 1, (1, "09-03", None), {})
+
+
+def test_a_spend_in_the_first_microsecond_of_a_period_takes_from_it_without_a_worker(clock):
+    recur(starts_at=at(9, 2))
+    clock.move_to(at(9, 2) - timedelta(microseconds=1))
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=1, idempotency_key="before")
+    clock.move_to(at(9, 2))
+    assert reads.balance("ada").available == 100
+    # It was read without a write.
+    assert grants() == [("refusal", 0, "09-01")]
+    assert services.spend(holder_id="ada", amount=100, idempotency_key="at").balance == 0
+    clock.move_to(at(10, 2) - timedelta(microseconds=1))
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=1, idempotency_key="end")
+    clock.move_to(at(10, 2))
+    assert services.spend(holder_id="ada", amount=1, idempotency_key="next").balance == 99
+    assert (work().periods, broken_laws()) == (0, {})
+
+
+def test_a_refusal_follows_the_grants_that_were_due(clock):
+    recur()
+    with pytest.raises(InsufficientCredits) as refused:
+        services.spend(holder_id="ada", amount=101, idempotency_key="s")
+    assert (refused.value.facts["available"], grants()) == (100, [("grant", 100, "09-01"), ("refusal", 0, "09-01")])
+    with pytest.raises(InsufficientCredits) as replayed:
+        services.spend(holder_id="ada", amount=101, idempotency_key="s")
+    assert replayed.value.replayed
+    assert (len(grants()), broken_laws()) == (2, {})
+
+
+def test_a_write_makes_the_grants_of_all_recurring_grants_in_the_order_of_their_instants(clock):
+    recur(name="a", starts_at=at(9, 3), amount=3)
+    recur(name="b", starts_at=at(9, 2), amount=2)
+    recur(name="c", starts_at=at(9, 5), amount=5)
+    clock.move_to(at(9, 4))
+    services.spend(holder_id="ada", amount=5, idempotency_key="s")
+    assert grants() == [("grant", 2, "09-02"), ("grant", 3, "09-03"), ("spend", -5, "09-04")]
+    services.end_recurring_grant(holder_id="ada", recurring_grant="c", idempotency_key="end")
+    clock.move_to(at(9, 6))
+    services.grant(holder_id="ada", amount=1, idempotency_key="g")
+    assert (len(grants()), work().periods, broken_laws()) == (4, 0, {})
+
+
+def test_holds_captures_refunds_and_transfers_make_what_is_due_of_each_account(clock):
+    recur("ada", interval="day", expiry="never")
+    recur("ben", interval="day", expiry="never")
+    hold = services.hold(holder_id="ada", amount=60, idempotency_key="h", expires_at=at(9, 20))
+    clock.move_to(at(9, 2))
+    capture = services.capture(holder_id="ada", hold=hold.sequence, amount=160, over_capture="if_available", idempotency_key="c")
+    clock.move_to(at(9, 3))
+    services.refund(holder_id="ada", spend=capture.sequence, amount=10, idempotency_key="r")
+    clock.move_to(at(9, 4))
+    services.transfer(holder_id="ada", to="ben", amount=250, idempotency_key="t")
+    assert [reads.balance(name).balance for name in ("ada", "ben")] == [400 - 160 + 10 - 250, 400 + 250]
+    assert (work().periods, broken_laws()) == (0, {})
+
+
+def test_a_batch_and_its_dry_run_make_what_is_due_once(clock):
+    recur()
+    spends = [rules.SpendRequest(holder_id="ada", amount=50, idempotency_key=f"s{n}") for n in range(2)]
+    tried = services.batch(spends, mode="atomic", idempotency_key="try", dry_run=True)
+    assert ([each.entry.balance for each in tried.outcomes if each.entry], grants()) == ([50, 0], [])
+    done = services.batch(spends, mode="atomic", idempotency_key="b")
+    assert [each.entry.balance for each in done.outcomes if each.entry] == [50, 0]
+    assert (grants(), broken_laws()) == ([("grant", 100, "09-01"), ("spend", -50, "09-01"), ("spend", -50, "09-01")], {})
+
+
+def test_a_dry_run_takes_what_is_due_and_a_preview_grants_it_once_without_writing(clock):
+    recur(interval="day")
+    assert services.spend(holder_id="ada", amount=40, idempotency_key="d", dry_run=True).balance == 60
+    before = [one.next_at for one in reads.recurring_grants("ada")]
+    with preview():
+        assert services.spend(holder_id="ada", amount=40, idempotency_key="s").balance == 60
+        assert services.spend(holder_id="ada", amount=40, idempotency_key="t").balance == 20
+        # What is left of the day's goes back, and the new terms give theirs.
+        recur(amount=7, interval="day")
+        assert services.spend(holder_id="ada", amount=7, idempotency_key="u").balance == 0
+    assert (grants(), [one.next_at for one in reads.recurring_grants("ada")]) == ([], before)
     assert broken_laws() == {}
 
 
-def test_a_key_that_another_request_took_is_reported_and_nothing_is_granted(clock):
+def test_an_expected_sequence_is_that_before_the_grants_that_are_due(clock):
+    setting = recur()
+    spent = services.spend(holder_id="ada", amount=1, idempotency_key="s", expected_sequence=setting.sequence)
+    assert (spent.sequence, spent.balance) == (setting.sequence + 2, 99)
+
+
+def test_the_key_of_a_period_that_is_due_is_the_periods(clock):
     recur()
+    with pytest.raises(IdempotencyKeyReused):
+        services.grant(holder_id="ada", amount=1, idempotency_key="recurring/credits/monthly/1/0")
+    assert (grants(), broken_laws()) == ([("grant", 100, "09-01")], {})
+
+
+def test_an_account_with_too_many_lots_is_written_to_and_the_grant_stays_due(clock):
+    for number in range(MAX_OPEN_LOTS):
+        services.grant(holder_id="ada", amount=1, idempotency_key=f"g{number}")
+    recur()
+    services.spend(holder_id="ada", amount=1, idempotency_key="s")
+    assert reads.balance("ada").balance == MAX_OPEN_LOTS - 1
+    # A lot is free now.
+    services.spend(holder_id="ada", amount=1, idempotency_key="t")
+    assert (reads.balance("ada").balance, broken_laws()) == (MAX_OPEN_LOTS - 2 + 100, {})
+
+
+def test_a_key_that_another_request_took_is_reported_and_nothing_is_granted(clock):
+    recur(starts_at=at(9, 2))
     services.grant(holder_id="ada", amount=1, idempotency_key="recurring/credits/monthly/1/0")
+    clock.move_to(at(9, 2))
+    # It is reported by the worker, and in nobody's way.
+    services.spend(holder_id="ada", amount=1, idempotency_key="s")
+    services.grant(holder_id="ada", amount=1, idempotency_key="g")
     with pytest.raises(IdempotencyKeyReused):
         services.grant_due_period(holder_id="ada")
     summary = services.grant_all_due()
