@@ -154,7 +154,7 @@ class Entry(NamedTuple):
     @property
     def is_recurring_period(self) -> bool:
         """Whether it handles a period of a recurring grant: grants it, or says that it needed nothing."""
-        return self.kind in ("grant", "adjust") and self.actor == BY_THE_LEDGER and "period_start" in self.metadata
+        return self.kind != "revoke" and self.actor == BY_THE_LEDGER and "period_start" in self.metadata
 
     @property
     def hold(self) -> Hold | None:
