@@ -12,6 +12,7 @@ import pytest
 
 from ledger import services
 from ledger.database.statements import fetch_rows, fetch_value
+from ledger.keys import api_keys
 from ledger.models import SCOPES
 from ledger.records import Field, Shape
 from ledger_project.api.documents import openapi_document
@@ -75,7 +76,7 @@ def test_every_call_with_a_body_is_tried():
 @pytest.mark.django_db
 @pytest.mark.parametrize(("method", "path", "shape"), CALLS, ids=[f"{method} {path}" for method, path, _ in CALLS])
 def test_a_mistake_in_a_declared_field_is_a_400_and_nothing_is_written(method, path, shape):
-    _, secret = services.create_api_key(name="test", scopes=SCOPES)
+    _, secret = api_keys.create_api_key(name="test", scopes=SCOPES)
     api = ApiClient(secret)
     services.grant(holder_id="customer-42", amount=100, idempotency_key="first")
     send = {"PATCH": api.patch, "PUT": api.put}.get(method, api.post)
@@ -92,7 +93,7 @@ def test_a_mistake_in_a_declared_field_is_a_400_and_nothing_is_written(method, p
 
 
 def test_control_a_body_without_mistakes_writes(db):
-    _, secret = services.create_api_key(name="test", scopes=SCOPES)
+    _, secret = api_keys.create_api_key(name="test", scopes=SCOPES)
     before = rows()
     assert ApiClient(secret).post("/v1/holders/customer-42/grants", {"amount": 1}).status_code == 201
     assert rows() > before

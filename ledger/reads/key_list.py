@@ -1,4 +1,4 @@
-"""API keys, for showing. Whether a key may be used is decided by `services.find_api_key` alone."""
+"""API keys, for showing. Whether a key may be used is decided by `ledger.keys` alone."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

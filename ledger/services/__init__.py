@@ -11,17 +11,6 @@ from ledger.database.locks import holder_lock
 from ledger.database.transactions import in_transaction
 from ledger.entries.clocks import clock_of, holders_time, time_of
 from ledger.entries.previews import preview
-from ledger.services.api_keys import (
-    ApiKeyRequest,
-    RotationRequest,
-    create_api_key,
-    find_api_key,
-    includes_scope,
-    is_of_this_deployment,
-    note_use,
-    revoke_api_key,
-    rotate_api_key,
-)
 from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, OperationOutcome, RejectedOperation, batch
 from ledger.services.claims import claim_under, open_claims
 from ledger.services.coming.sources import Lack, UnderWay, decided, lacks_credits, may_be_asked

@@ -6,6 +6,7 @@ from typing import Any
 import factory
 
 from ledger import services
+from ledger.keys import api_keys
 from ledger.rules import Entry
 
 
@@ -76,7 +77,7 @@ def api_key(*scopes: str, **confines: Any) -> str:
 
     Args:
         scopes: such as "ledger:spend".
-        confines: other arguments of `services.create_api_key`, such as `holder_id`.
+        confines: other arguments of `api_keys.create_api_key`, such as `holder_id`.
     """
-    _, secret = services.create_api_key(**({"name": unique("key")} | confines), scopes=scopes)
+    _, secret = api_keys.create_api_key(**({"name": unique("key")} | confines), scopes=scopes)
     return secret

@@ -32,13 +32,14 @@ from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
-from ledger import conf, services
+from ledger import conf
 from ledger.database.checks import verify_database
 from ledger.database.cluster import NoCluster, on_cluster
 from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
 from ledger.database.schema_versions import verify_schema
 from ledger.errors import Invalid, KeyNameTaken, UnsafeDatabase
+from ledger.keys import api_keys
 from ledger.models import SCOPES, ApiKey
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
@@ -350,8 +351,8 @@ def _password_for_operator() -> str | None:
 def ensure_bootstrap_key() -> None:
     """Ensure the key of LEDGER_BOOTSTRAP_API_KEY, with all scopes; nothing happens if no key is set or it exists."""
     given = settings.LEDGER_BOOTSTRAP_API_KEY
-    if given and services.find_api_key(given) is None:
-        services.create_api_key(
+    if given and api_keys.find_api_key(given) is None:
+        api_keys.create_api_key(
             name=f"bootstrap-{hashlib.sha256(given.encode()).hexdigest()[:8]}", scopes=SCOPES, key=given, actor="serve"
         )
 
@@ -360,7 +361,7 @@ def _make_api_key(is_unused: bool) -> str | None:
     """Ensure the key of LEDGER_BOOTSTRAP_API_KEY; without one given, make the first key and return it."""
     ensure_bootstrap_key()
     if is_unused and not settings.LEDGER_BOOTSTRAP_API_KEY:
-        return services.create_api_key(name="first", scopes=SCOPES, actor="serve")[1]
+        return api_keys.create_api_key(name="first", scopes=SCOPES, actor="serve")[1]
     return None
 
 

@@ -14,6 +14,7 @@ from django.db import connection
 
 from ledger import journal, services
 from ledger.database.locks import holder_key, lock_number
+from ledger.keys import api_keys
 from ledger.rules import SpendRequest
 from ledger.services import execute
 from tests.benchmarks.clients import Load, send_load
@@ -138,7 +139,7 @@ def test_every_measured_path_spends_over_http(owner: psycopg.Connection[Any], ne
     holder = f"{prefix}0"
     owner.execute(http.competitors_rows(1).replace("bench-", prefix))
     services.grant(holder_id=holder, amount=10**9, idempotency_key="lot", actor="test")
-    _, api_key = services.create_api_key(name=prefix, scopes=["ledger:spend"])
+    _, api_key = api_keys.create_api_key(name=prefix, scopes=["ledger:spend"])
     [web] = server_processes(1, env={"DJANGO_SETTINGS_MODULE": SETTINGS_MODULE})
     port = int(web.url.rpartition(":")[2])
     for name, path in http.PATHS.items():

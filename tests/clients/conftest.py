@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pytest_django.plugin import DjangoDbBlocker
 
-from ledger import services
+from ledger.keys import api_keys
 from ledger.models import SCOPES
 from tests.clients.losing_proxy import LosingProxy
 from tests.conftest import database_url, on_committed_database, web_servers
@@ -32,7 +32,7 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """One web process for a file of tests, on the database of the tests that commit."""
     with django_db_blocker.unblock(), on_committed_database():
-        _, api_key = services.create_api_key(name=f"clients-{secrets.token_hex(4)}", scopes=SCOPES)
+        _, api_key = api_keys.create_api_key(name=f"clients-{secrets.token_hex(4)}", scopes=SCOPES)
         with fault_proxy() as faults, web_servers(tmp_path_factory.mktemp("web")) as start:
             dsn = database_url("application", host="127.0.0.1", port=faults.port)
             yield RunningServer(start(1, dsn=dsn)[0].url, api_key, faults)

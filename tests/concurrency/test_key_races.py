@@ -10,11 +10,11 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
-from ledger import services
 from ledger.errors import KeyEnded, KeyNameTaken, KeyRotating
+from ledger.keys import api_keys, delegation
+from ledger.keys.api_keys import ApiKeyRequest
+from ledger.keys.delegation import KeyAnswer, KeyCall, change_once, give
 from ledger.models import ApiKey
-from ledger.services import api_keys
-from ledger.services.api_keys import ApiKeyRequest, KeyAnswer, KeyCall, change_once, delegation, give
 from ledger.testing import unique
 from tests import nodes
 from tests.nodes import Session
@@ -26,12 +26,12 @@ Act = Callable[[ApiKey], Any]
 @pytest.fixture
 def key(committed_db: None) -> tuple[ApiKey, str]:
     """A committed key and its secret."""
-    return services.create_api_key(name=unique("key"), scopes=["ledger:read"])
+    return api_keys.create_api_key(name=unique("key"), scopes=["ledger:read"])
 
 
 def rotate(key: ApiKey) -> str:
     """Rotate the key with an overlap, and return the secret."""
-    return services.rotate_api_key(id=key.pk, former_until=TOMORROW)[1]
+    return api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)[1]
 
 
 def rotate_by_looking_first(key: ApiKey) -> str:
@@ -39,7 +39,7 @@ def rotate_by_looking_first(key: ApiKey) -> str:
     seen = ApiKey.objects.get(pk=key.pk)
     assert (seen.revoked_at, seen.former_until) == (None, None)
     secret = unique("secret")
-    changes = {"key_digest": api_keys.keys.key_digest(secret), "former_digest": seen.key_digest, "former_until": TOMORROW}
+    changes = {"key_digest": api_keys.key_digest(secret), "former_digest": seen.key_digest, "former_until": TOMORROW}
     ApiKey.objects.filter(pk=key.pk).update(**changes)
     return secret
 
@@ -91,7 +91,7 @@ def test_of_two_rotations_at_once_one_is_refused_and_the_secret_of_the_other_sta
     secrets: list[str] = []
     second = race(raw_connection(autocommit=True), made, lambda each: secrets.append(rotate(each)), rotate)
     assert isinstance(second, KeyRotating)
-    assert [services.find_api_key(secret) is not None for secret in (former, *secrets)] == [True, True]
+    assert [api_keys.find_api_key(secret) is not None for secret in (former, *secrets)] == [True, True]
 
 
 def test_control_a_rotation_that_looks_first_ends_the_secret_that_the_other_has_just_shown(
@@ -100,16 +100,16 @@ def test_control_a_rotation_that_looks_first_ends_the_secret_that_the_other_has_
     made, former = key
     secrets: list[str] = []
     second = race(raw_connection(autocommit=True), made, lambda each: secrets.append(rotate(each)), rotate_by_looking_first)
-    assert [services.find_api_key(secret) is not None for secret in (former, *secrets, second)] == [True, False, True]
+    assert [api_keys.find_api_key(secret) is not None for secret in (former, *secrets, second)] == [True, False, True]
 
 
 def test_a_rotation_that_waits_for_a_revocation_is_refused(
     key: tuple[ApiKey, str], raw_connection: Callable[..., Session]
 ) -> None:
     made, former = key
-    second = race(raw_connection(autocommit=True), made, services.revoke_api_key, rotate)
+    second = race(raw_connection(autocommit=True), made, api_keys.revoke_api_key, rotate)
     assert isinstance(second, KeyEnded)
-    assert services.find_api_key(former) is None
+    assert api_keys.find_api_key(former) is None
     assert ApiKey.objects.get(pk=made.pk).rotated_at is None
 
 
@@ -117,9 +117,9 @@ def test_control_a_rotation_that_looks_first_shows_a_secret_of_a_revoked_key(
     key: tuple[ApiKey, str], raw_connection: Callable[..., Session]
 ) -> None:
     made, _ = key
-    second = race(raw_connection(autocommit=True), made, services.revoke_api_key, rotate_by_looking_first)
+    second = race(raw_connection(autocommit=True), made, api_keys.revoke_api_key, rotate_by_looking_first)
     assert isinstance(second, str)
-    assert services.find_api_key(second) is None
+    assert api_keys.find_api_key(second) is None
 
 
 def test_a_revocation_that_waits_for_a_rotation_ends_both_secrets(
@@ -127,8 +127,8 @@ def test_a_revocation_that_waits_for_a_rotation_ends_both_secrets(
 ) -> None:
     made, former = key
     secrets: list[str] = []
-    race(raw_connection(autocommit=True), made, lambda each: secrets.append(rotate(each)), services.revoke_api_key)
-    assert [services.find_api_key(secret) for secret in (former, *secrets)] == [None, None]
+    race(raw_connection(autocommit=True), made, lambda each: secrets.append(rotate(each)), api_keys.revoke_api_key)
+    assert [api_keys.find_api_key(secret) for secret in (former, *secrets)] == [None, None]
 
 
 # A key that makes another one ------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def make_another(name: str, secret: str, idempotency_key: str = "k") -> Act:
         return give(asker, ApiKeyRequest(name=name, scopes=["ledger:read"], actor=asker.actor))
 
     def make(key: ApiKey) -> KeyAnswer:
-        digest = api_keys.keys.key_digest(secret)
+        digest = api_keys.key_digest(secret)
         call = KeyCall("keys", digest, "", key.actor, f"{key.name} {idempotency_key}", {"name": name})
         return change_once(call, act, lambda made: {"id": made.pk})
 
@@ -184,7 +184,7 @@ def test_a_key_whose_revocation_is_under_way_makes_no_other(
 ) -> None:
     asker, secret = key
     name = unique("key")
-    second = race(raw_connection(autocommit=True), asker, services.revoke_api_key, make_another(name, secret))
+    second = race(raw_connection(autocommit=True), asker, api_keys.revoke_api_key, make_another(name, secret))
     assert isinstance(second, Ended)
     assert not ApiKey.objects.filter(name=name).exists()
 
@@ -194,10 +194,10 @@ def test_control_a_key_that_is_judged_by_a_look_makes_another_while_it_is_revoke
 ) -> None:
     asker, secret = key
     name = unique("key")
-    monkeypatch.setattr(delegation, "_locked", lambda call: (services.find_api_key(secret), None))
-    second = race(raw_connection(autocommit=True), asker, services.revoke_api_key, make_another(name, secret), waits=False)
+    monkeypatch.setattr(delegation, "_locked", lambda call: (api_keys.find_api_key(secret), None))
+    second = race(raw_connection(autocommit=True), asker, api_keys.revoke_api_key, make_another(name, secret), waits=False)
     assert isinstance(second, KeyAnswer)
-    assert services.find_api_key(secret) is None
+    assert api_keys.find_api_key(secret) is None
     assert ApiKey.objects.get(name=name).revoked_at is None
 
 
@@ -206,7 +206,7 @@ def test_control_a_key_that_is_judged_by_a_look_makes_another_while_it_is_revoke
 
 def a_team(labels: dict[str, str]) -> tuple[ApiKey, str]:
     """A committed key of a team, which may make others, and its secret."""
-    return services.create_api_key(name=unique("team"), scopes=["keys:admin", "ledger:read"], labels=labels)
+    return api_keys.create_api_key(name=unique("team"), scopes=["keys:admin", "ledger:read"], labels=labels)
 
 
 def make_labelled(name: str, secret: str) -> Act:
@@ -219,7 +219,7 @@ def make_labelled(name: str, secret: str) -> Act:
         return give(asker, request)
 
     def make(key: ApiKey) -> KeyAnswer:
-        call = KeyCall("keys", api_keys.keys.key_digest(secret), "", key.actor, unique("k"), {"name": name})
+        call = KeyCall("keys", api_keys.key_digest(secret), "", key.actor, unique("k"), {"name": name})
         return change_once(call, act, lambda made: {"id": made.pk})
 
     return make
@@ -228,7 +228,7 @@ def make_labelled(name: str, secret: str) -> Act:
 def test_a_revocation_ends_the_key_that_is_being_made(committed_db: None, raw_connection: Callable[..., Session]) -> None:
     team, secret = a_team({"team": "red"})
     name = unique("key")
-    race(raw_connection(autocommit=True), team, make_labelled(name, secret), services.revoke_api_key)
+    race(raw_connection(autocommit=True), team, make_labelled(name, secret), api_keys.revoke_api_key)
     assert ApiKey.objects.get(name=name).state == "revoked"
 
 
@@ -252,9 +252,9 @@ def rotate_by(asking: str, target: ApiKey) -> Act:
     def act(asker: ApiKey | None, locked: ApiKey | None) -> Any:
         assert asker is not None
         assert locked is not None
-        return api_keys.rotate_by(asker, locked, api_keys.RotationRequest(id=locked.pk, former_until=TOMORROW))
+        return delegation.rotate_by(asker, locked, api_keys.RotationRequest(id=locked.pk, former_until=TOMORROW))
 
-    call = KeyCall("rotation", api_keys.keys.key_digest(asking), "", "", unique("k"), {}, target.pk)
+    call = KeyCall("rotation", api_keys.key_digest(asking), "", "", unique("k"), {}, target.pk)
     return lambda _: change_once(call, act, lambda made: {"id": made.pk})
 
 
@@ -274,7 +274,7 @@ def rotate_each_other(one: ApiKey, secret: str, other: ApiKey, other_secret: str
 
 
 def test_two_keys_that_rotate_each_other_at_once_both_succeed(key: tuple[ApiKey, str]) -> None:
-    other, other_secret = services.create_api_key(name=unique("key"), scopes=["ledger:read"])
+    other, other_secret = api_keys.create_api_key(name=unique("key"), scopes=["ledger:read"])
     answers = rotate_each_other(*key, other, other_secret)
     assert [answer.body for answer in answers] == [{"id": other.pk}, {"id": key[0].pk}]
 
@@ -282,7 +282,7 @@ def test_two_keys_that_rotate_each_other_at_once_both_succeed(key: tuple[ApiKey,
 def test_control_keys_that_are_locked_in_the_order_of_the_call_wait_for_each_other(
     key: tuple[ApiKey, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, other_secret = services.create_api_key(name=unique("key"), scopes=["ledger:read"])
+    other, other_secret = api_keys.create_api_key(name=unique("key"), scopes=["ledger:read"])
     have_first = threading.Barrier(2, timeout=30)
 
     def locked_one_by_one(call: KeyCall) -> tuple[ApiKey | None, ApiKey | None]:
@@ -300,6 +300,6 @@ def test_two_keys_that_rotate_each_other_wait_in_one_order(
     key: tuple[ApiKey, str], raw_connection: Callable[..., Session]
 ) -> None:
     one, secret = key
-    other, other_secret = services.create_api_key(name=unique("key"), scopes=["ledger:read"])
+    other, other_secret = api_keys.create_api_key(name=unique("key"), scopes=["ledger:read"])
     second = race(raw_connection(autocommit=True), one, rotate_by(secret, other), rotate_by(other_secret, one))
     assert second.body == {"id": one.pk}

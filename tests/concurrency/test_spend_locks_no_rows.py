@@ -15,6 +15,7 @@ from django.db import connection
 from ledger import services
 from ledger.database.locks import holder_key, lock_number
 from ledger.errors import InsufficientCredits
+from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
 from tests.nodes import session_id
 
@@ -142,7 +143,7 @@ def test_no_write_waits_for_rows_that_another_session_has_locked(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     holder = new_holder()
-    services.create_api_key(name=f"of {holder}", scopes=["ledger:spend"], holder_id=holder)
+    api_keys.create_api_key(name=f"of {holder}", scopes=["ledger:spend"], holder_id=holder)
     SubscriptionFactory(customer=CustomerFactory(holder_id=holder).ref)
     steps = every_write(holder)
     steps.pop("grant")()

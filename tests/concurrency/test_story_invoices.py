@@ -24,8 +24,8 @@ from django.conf import settings
 
 from billing.documents.invoice_locks import invoice_key
 from billing.models import Claim, Invoice, Subscription
-from ledger import services
 from ledger.database.locks import lock_number
+from ledger.keys import api_keys
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.concurrency.http_clients import HttpClient
 from tests.conftest import WebProcess, database_url
@@ -103,7 +103,7 @@ def subscription(committed_db: None) -> Subscription:
 def billing_client(committed_db: None, server_processes: Callable[..., list[WebProcess]]) -> HttpClient:
     """A client of a web process, with a key that may read and write in billing."""
     (web,) = server_processes(1)
-    _, api_key = services.create_api_key(name=f"billing-{uuid.uuid4().hex[:12]}", scopes=["billing:read", "billing:write"])
+    _, api_key = api_keys.create_api_key(name=f"billing-{uuid.uuid4().hex[:12]}", scopes=["billing:read", "billing:write"])
     return HttpClient(web.url, api_key)
 
 

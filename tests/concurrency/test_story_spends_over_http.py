@@ -22,6 +22,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import services
 from ledger.database.locks import holder_key, lock_number
+from ledger.keys import api_keys
 from ledger_project.serving.web import command
 from tests.concurrency.http_clients import HttpClient, Response, hang_up
 from tests.conftest import WebProcess, on_committed_database, web_servers, wsgi_command
@@ -49,7 +50,7 @@ def two_servers(
 @pytest.fixture
 def clients(committed_db: None, two_servers: Callable[..., list[WebProcess]]) -> tuple[HttpClient, HttpClient]:
     """One API key at both servers."""
-    _, api_key = services.create_api_key(name=f"stories-{uuid.uuid4().hex[:12]}", scopes=SCOPES)
+    _, api_key = api_keys.create_api_key(name=f"stories-{uuid.uuid4().hex[:12]}", scopes=SCOPES)
     first, second = two_servers()
     return HttpClient(first.url, api_key), HttpClient(second.url, api_key)
 

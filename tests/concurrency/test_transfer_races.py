@@ -14,6 +14,7 @@ from ledger import journal, reads, rules, services
 from ledger.api.kit.front import application as front
 from ledger.database.locks import WAIT_FOR_HOLDER, holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import SequenceTaken
+from ledger.keys import api_keys
 from ledger.models import SCOPES
 from tests.asgi_client import AsgiClient
 from tests.nodes import lock_holder, neighbours
@@ -128,7 +129,7 @@ def test_sixteen_clients_pay_out_of_one_pool_and_none_is_refused(
     monkeypatch.setattr(front, "WAITING_PER_HOLDER", waiting)
     pool = new_holder()
     services.grant(holder_id=pool, amount=CLIENTS * PAYMENTS, idempotency_key="grant")
-    _, secret = services.create_api_key(name=pool, scopes=list(SCOPES))
+    _, secret = api_keys.create_api_key(name=pool, scopes=list(SCOPES))
     client = AsgiClient(headers={"Authorization": f"Bearer {secret}"})
     other, one_is_refused = raw_connection(), threading.Event()
     if not waiting:

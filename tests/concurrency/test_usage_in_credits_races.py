@@ -21,6 +21,7 @@ from ledger.api.kit import authentication
 from ledger.audit.auditing import audit
 from ledger.database.locks import lock_number
 from ledger.errors import InsufficientCredits
+from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use
 from tests.billing.findings import findings_of
 from tests.concurrency.race_harness import no_lock
@@ -114,7 +115,7 @@ def test_a_spend_over_rest_waits_for_the_generator_and_is_refused_by_the_balance
     holder = new_holder()
     services.grant(holder_id=holder, amount=150, idempotency_key="bought")
     [subscription] = of_one_customer(holder, 1, "100")
-    _, secret = services.create_api_key(name=unique("key"), scopes=["ledger:spend"])
+    _, secret = api_keys.create_api_key(name=unique("key"), scopes=["ledger:spend"])
     answers: list[Any] = []
 
     def spend() -> None:

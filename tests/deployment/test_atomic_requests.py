@@ -14,6 +14,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from ledger import reads, services
 from ledger.api.kit.endpoint import Endpoint
 from ledger.errors import InsufficientCredits
+from ledger.keys import api_keys
 
 OURS = ("ledger", "billing")
 
@@ -60,7 +61,7 @@ def test_a_refusal_of_a_call_is_on_record_and_one_that_a_view_lets_through_is_no
         return HttpResponse()
 
     if is_ours:
-        _, secret = services.create_api_key(name=holder, scopes=["ledger:spend"])
+        _, secret = api_keys.create_api_key(name=holder, scopes=["ledger:spend"])
         headers = {"Authorization": f"Bearer {secret}", "Idempotency-Key": "s"}
         sent = Client(headers=headers).post(f"/v1/holders/{holder}/spends", {"amount": 2}, "application/json")
         assert sent.status_code == 402

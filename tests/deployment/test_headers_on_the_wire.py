@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ledger import reads, services
+from ledger import reads
+from ledger.keys import api_keys
 from tests.conftest import WebProcess
 from tests.ledger.api.conftest import nothing_written
 
@@ -47,7 +48,7 @@ def send(committed_db: None, shared_server: WebProcess) -> Send:
 @pytest.mark.check
 def test_only_one_line_of_just_that_name_is_the_idempotency_key(send: Send, new_holder: Callable[[], str]) -> None:
     holder = new_holder()
-    _, key = services.create_api_key(name=holder, scopes=["ledger:grant"])
+    _, key = api_keys.create_api_key(name=holder, scopes=["ledger:grant"])
 
     for lines in TWICE:
         with nothing_written(holder):
@@ -70,7 +71,7 @@ def test_chunks_that_are_not_well_formed_are_a_400(
     committed_db: None, shared_server: WebProcess, new_holder: Callable[[], str], chunks: bytes
 ) -> None:
     holder = new_holder()
-    _, key = services.create_api_key(name=holder, scopes=["ledger:grant"])
+    _, key = api_keys.create_api_key(name=holder, scopes=["ledger:grant"])
     address = urlsplit(shared_server.url)
     head = [
         f"POST /v1/holders/{holder}/grants HTTP/1.1", f"Host: {address.netloc}", f"Authorization: Bearer {key}",

@@ -16,6 +16,7 @@ import pytest
 from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import services
+from ledger.keys import api_keys
 from ledger.models import Entry
 from ledger_project.serving.web import CALLS
 from tests.conftest import WebProcess, on_committed_database, web_servers
@@ -215,7 +216,7 @@ def stopped_under_load(
 ) -> Counter[tuple[int, str]]:
     """What clients of two web servers see while the first is stopped."""
     services.grant(holder_id=holder, amount=count, idempotency_key="grant")
-    _, key = services.create_api_key(name=holder, scopes=["ledger:spend"])
+    _, key = api_keys.create_api_key(name=holder, scopes=["ledger:spend"])
     servers = " ".join(f"127.0.0.1:{port_of(web)}" for web in webs)
     with nginx(port_of(webs[0]), change, WEB_SERVERS=servers) as proxy:
         found = spend_through(proxy, holder, key, count, webs[0].process.terminate)

@@ -24,7 +24,7 @@ from django.conf import settings
 from django.db import connection
 
 from billing.models import ScheduledTask
-from ledger import services
+from ledger.keys import api_keys
 from tests.conftest import WebProcess, database_url
 from tests.deployment.servers import started_pgbouncer
 
@@ -56,7 +56,7 @@ def test_concurrent_spends_over_two_web_servers_behind_pgbouncer_never_overspend
     pgbouncer: str, server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]
 ) -> None:
     holder = new_holder()
-    _, key = services.create_api_key(name=f"processes-{uuid.uuid4().hex}", scopes=["ledger:grant", "ledger:spend", "ledger:read"])
+    _, key = api_keys.create_api_key(name=f"processes-{uuid.uuid4().hex}", scopes=["ledger:grant", "ledger:spend", "ledger:read"])
     webs = server_processes(2, dsn=pgbouncer, env={"DATABASE_BEHIND_PGBOUNCER": "true"})
     assert post(webs[0], f"/v1/holders/{holder}/grants", {"amount": 100}, key, "grant")[0] == 201
 

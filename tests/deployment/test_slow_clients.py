@@ -22,6 +22,7 @@ import pytest
 from ledger import services
 from ledger.api.kit.front.application import BODY_SECONDS
 from ledger.database.locks import holder_key, lock_number
+from ledger.keys import api_keys
 from ledger.services.group_commit import WAITING_PER_HOLDER
 from tests.conftest import WebProcess, database_url
 from tests.nodes import lock_holder, waiting_for_advisory_lock
@@ -38,7 +39,7 @@ class Server:
     def __init__(self, web: WebProcess) -> None:
         address = urlsplit(web.url)
         self.address = (str(address.hostname), int(address.port or 80))
-        _, self.key = services.create_api_key(name=f"slow-{uuid.uuid4().hex}", scopes=["ledger:spend", "ledger:read"])
+        _, self.key = api_keys.create_api_key(name=f"slow-{uuid.uuid4().hex}", scopes=["ledger:spend", "ledger:read"])
 
     def head(self, path: str, length: int) -> bytes:
         return (

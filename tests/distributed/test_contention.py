@@ -24,6 +24,7 @@ from django.db import connection, connections
 from ledger import services
 from ledger.audit.sessions import connector
 from ledger.cluster.auditing import audit_shards
+from ledger.keys import api_keys
 from ledger.models import SCOPES
 from tests.concurrency.http_clients import HttpClient, Response
 from tests.conftest import web_servers
@@ -114,7 +115,7 @@ class Traffic:
 @pytest.fixture
 def traffic(cluster: Cluster, committed_db, tmp_path: Path, new_holder) -> Iterator[Traffic]:
     """Three web processes, and an API key."""
-    _, api_key = services.create_api_key(name=f"contention-{uuid.uuid4().hex[:12]}", scopes=SCOPES)
+    _, api_key = api_keys.create_api_key(name=f"contention-{uuid.uuid4().hex[:12]}", scopes=SCOPES)
     holders = [new_holder() for _ in range(HOLDERS)]
     for holder in holders:
         services.grant(holder_id=holder, amount=40, idempotency_key="first")

@@ -12,6 +12,7 @@ from django.utils.timezone import now
 
 from ledger import reads, services
 from ledger.api.kit import authentication
+from ledger.keys import api_keys
 from ledger.models import SCOPES
 from ledger_project.monitoring import gauges
 from ledger_project.monitoring.examination import examine
@@ -70,7 +71,7 @@ def holder(as_application, new_holder) -> str:
 def api(as_application) -> Iterator[ApiClient]:
     """A client of this connection with every scope."""
     authentication.forget_keys()
-    _, secret = services.create_api_key(name=f"features-{User.objects.count()}-{id(object())}", scopes=SCOPES)
+    _, secret = api_keys.create_api_key(name=f"features-{User.objects.count()}-{id(object())}", scopes=SCOPES)
     yield ApiClient(secret, AsgiClient(on_this_connection=True))
     authentication.forget_keys()
 

@@ -13,6 +13,7 @@ OF_BILLING = ("billing.books", "billing.dunning", "billing.statements_in")
 """Those of billing."""
 
 SPEND = """
+from ledger.keys import api_keys
 from ledger import services
 services.grant(holder_id="jane", amount=100, idempotency_key="order-1", actor="shell")
 entry = services.spend(holder_id="jane", amount=10, idempotency_key="job-1")
@@ -59,7 +60,7 @@ print("PDFs are not installed on this server" in client.get("{}", follow=True).t
 SERVE_CALLS = """
 from django.test import Client
 from ledger import services
-_, key = services.create_api_key(name="shop", scopes=["ledger:grant", "ledger:spend"])
+_, key = api_keys.create_api_key(name="shop", scopes=["ledger:grant", "ledger:spend"])
 client = Client(headers={"Authorization": f"Bearer {key}"})
 
 def post(path, body, key):

@@ -17,6 +17,7 @@ print(Client().login(username="ada", password="secret"), User.objects.count())
 """
 CALLS = """
 from django.db import transaction
+from ledger.keys import api_keys
 from ledger import reads, services
 from ledger.errors import UnsafeDatabase
 
@@ -28,7 +29,7 @@ for call in (
     lambda: services.grant(holder_id="ada", amount=1, idempotency_key="g", actor="shop"),
     in_own_transaction,
     lambda: reads.balance("ada", "credits"),
-    lambda: services.create_api_key(name="shop", scopes=["ledger:spend"]),
+    lambda: api_keys.create_api_key(name="shop", scopes=["ledger:spend"]),
 ):
     try:
         call()

@@ -22,6 +22,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import services
 from ledger.database.statements import fetch_rows
+from ledger.keys import api_keys
 from ledger.models import SCOPES
 from tests.conftest import database_url, on_fresh_database, web_servers
 from tests.faults.clients import Clients, Told
@@ -82,7 +83,7 @@ def play(requests: int, log_dir: Path, *, seed: int) -> tuple[Clients, FaultProx
     for number in range(0, requests, PER_SET):
         for holder in world.holders(number):
             services.grant(holder_id=holder, amount=1_000_000, idempotency_key="first")
-    _, api_key = services.create_api_key(name="faults", scopes=SCOPES)
+    _, api_key = api_keys.create_api_key(name="faults", scopes=SCOPES)
     reached = conninfo_to_dict(connection_string := database_url("application"))
     proxy = FaultProxy(connecting_to(str(reached["host"]), int(reached["port"])), key=world.key_pattern, seed=seed).start()
     try:

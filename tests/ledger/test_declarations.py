@@ -35,12 +35,13 @@ from billing.rating.prices.overage import OveragePrice
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, PriceValue
 from billing.rating.values import Currency
-from ledger import rules, services
+from ledger import rules
 from ledger.api.calls import health
 from ledger.api.kit.reading.queries import QueryBoolean, QueryInteger
 from ledger.api.schemas import request_schemas
 from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, MetadataPair
 from ledger.errors import Invalid
+from ledger.keys import api_keys
 from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
 from ledger.signals.api import schemas as signal_schemas
@@ -113,7 +114,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         payment_schemas.NewPayment, payment_schemas.NewCreditPayment, payment_schemas.NewPaymentReturn,
         plan_move_schemas.NewPlanMove,
     }  # fmt: skip
-    records -= {services.ApiKeyRequest, services.RotationRequest, portal_api.LinkRequest, signal_schemas.AlertRequest}
+    records -= {api_keys.ApiKeyRequest, api_keys.RotationRequest, portal_api.LinkRequest, signal_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
     requests = {each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record)}

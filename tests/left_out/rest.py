@@ -16,6 +16,7 @@ from django.urls import reverse
 
 from ledger import services
 from ledger.audit.auditing import audit
+from ledger.keys import api_keys
 from ledger_project.api.documents import openapi_document
 from tests.settings import LEFT_OUT
 
@@ -47,7 +48,7 @@ def test_credits_move_by_every_way_in_and_the_audit_finds_nothing(db: None) -> N
     services.grant(holder_id="ada", amount=100, idempotency_key="order-1", actor="shop")
     entry = services.spend(holder_id="ada", amount=30, idempotency_key="job-1")
     services.refund(holder_id="ada", spend=entry.sequence, amount=10, idempotency_key="refund-1")
-    _, key = services.create_api_key(name="shop", scopes=["ledger:grant", "ledger:spend", "ledger:read"])
+    _, key = api_keys.create_api_key(name="shop", scopes=["ledger:grant", "ledger:spend", "ledger:read"])
     client = Client(headers={"Authorization": f"Bearer {key}"})
 
     answers = [_post(client, f"job-{number}", amount) for number, amount in ((2, 25), (3, 1_000))]

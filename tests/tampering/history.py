@@ -55,10 +55,11 @@ from ledger import services
 from ledger.entries.rows import copy_line
 from ledger.errors import InsufficientCredits
 from ledger.journal import COPY
+from ledger.keys import api_keys, last_use
+from ledger.keys.delegation import KeyCall, change_once
 from ledger.models import CreditType, Operator
 from ledger.operators import staff_log
 from ledger.rules import GrantRequest, SpendRequest
-from ledger.services.api_keys import KeyCall, change_once, keys, last_use
 from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
 from ledger.signals.webhooks import (
     WebhookChangeRequest,
@@ -146,11 +147,11 @@ def _credits() -> None:
 
 
 def _operators() -> None:
-    shop, secret = services.create_api_key(name="shop", scopes=["ledger:spend"], actor="admin:mara")
-    till, _ = services.create_api_key(name="till", scopes=["ledger:read"], holder_id="bob", actor="admin:mara")
+    shop, secret = api_keys.create_api_key(name="shop", scopes=["ledger:spend"], actor="admin:mara")
+    till, _ = api_keys.create_api_key(name="till", scopes=["ledger:read"], holder_id="bob", actor="admin:mara")
     last_use.record_uses(connection, [shop.pk, till.pk])
     for name in ("made-1", "made-2"):
-        call = KeyCall("keys", keys.key_digest(secret), "", "key:shop", name, {"name": name}, request_id=f"req_{name}")
+        call = KeyCall("keys", api_keys.key_digest(secret), "", "key:shop", name, {"name": name}, request_id=f"req_{name}")
         change_once(call, partial(_another_key, name), lambda made: {"id": made.pk})
     for action, about in (("login", "mara"), ("key-created", "key shop"), ("exported", "entries.csv")):
         staff_log.record(None, action, about=about, details="from the office", actor="admin:mara")
@@ -161,7 +162,7 @@ def _operators() -> None:
 
 
 def _another_key(name: str, asker: Any, target: Any) -> Any:
-    return services.create_api_key(name=name, scopes=["ledger:spend"], actor=asker.actor)
+    return api_keys.create_api_key(name=name, scopes=["ledger:spend"], actor=asker.actor)
 
 
 def _webhooks() -> None:

@@ -12,13 +12,13 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextareaWidget
 
-from ledger import services
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url, timestamp
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.forms.fields import Shown, made
 from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, operation
 from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating, OutcomeUnknown
+from ledger.keys import api_keys
 from ledger.models import ApiKey
 from ledger.operators import staff_log
 from ledger.operators.permissions import REVOKE_APIKEY, ROTATE_APIKEY
@@ -86,7 +86,7 @@ class KeyForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        declared = {each.name: each for each in declared_fields(services.ApiKeyRequest)}
+        declared = {each.name: each for each in declared_fields(api_keys.ApiKeyRequest)}
         for name, shown in NEW_KEY.items():
             self.fields[name] = made(name, declared[name].value, shown, required=declared[name].required)
 
@@ -105,7 +105,7 @@ class RotationForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        value = next(each.value for each in declared_fields(services.RotationRequest) if each.name == "former_until")
+        value = next(each.value for each in declared_fields(api_keys.RotationRequest) if each.name == "former_until")
         self.fields["former_until"] = made("former_until", value, FORMER_UNTIL)
         self.fields["former_until"].initial = timezone.now() + timedelta(days=1)
 
@@ -141,7 +141,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             try:
                 given = {name: value for name, value in form.cleaned_data.items() if value not in (None, "", {})}
                 with staff_log.during(request):
-                    stored, secret = services.create_api_key(**given, actor=actor(request))
+                    stored, secret = api_keys.create_api_key(**given, actor=actor(request))
             except KeyNameTaken as error:
                 form.add_error("name", error.answer.detail.format(**error.facts))
             except Invalid as error:
@@ -175,7 +175,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         if request.method == "POST" and form.is_valid():
             try:
                 with staff_log.during(request):
-                    rotated, secret = services.rotate_api_key(
+                    rotated, secret = api_keys.rotate_api_key(
                         id=key.pk, former_until=form.cleaned_data["former_until"], actor=actor(request)
                     )
             except Invalid as error:
@@ -211,7 +211,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         if request.method == "POST":
             try:
                 with staff_log.during(request):
-                    services.revoke_api_key(key, actor=actor(request))
+                    api_keys.revoke_api_key(key, actor=actor(request))
             except OutcomeUnknown:
                 messages.warning(request, LOST_REVOCATION)
                 return HttpResponseRedirect(row_url(ApiKey, key.pk))

@@ -22,11 +22,11 @@ from ledger.api.schemas.request_schemas import NEW_KEY, ROTATION, KeysQuery
 from ledger.api.schemas.response_schemas import ApiKeySerializer, ApiKeyWithSecretSerializer, OwnKeySerializer
 from ledger.conf import KEY_CONCURRENT_REQUESTS, KEY_REQUESTS_PER_SECOND
 from ledger.errors import KeyEnded, KeyExceedsOwn, KeyNameTaken, KeyRotating
+from ledger.keys import delegation
+from ledger.keys.delegation import KeyAnswer, KeyCall, Made
 from ledger.models import SCOPES, ApiKey
 from ledger.operators import staff_log
 from ledger.records import Record, Shape, shape_of
-from ledger.services import api_keys
-from ledger.services.api_keys import KeyAnswer, KeyCall, Made
 
 KEYS = "API keys"
 NOTHING: Final = shape_of(Record)
@@ -103,7 +103,7 @@ class KeyWrite(Endpoint):
             return act(asker, target, asked)
 
         with staff_log.during(request):
-            return api_keys.change_once(call, seen, ApiKeySerializer.body)
+            return delegation.change_once(call, seen, ApiKeySerializer.body)
 
     def _sees(self, target: ApiKey) -> bool:
         return self.key.sees(target.holder_id or "") and self.key.labels.items() <= target.labels.items()
@@ -158,7 +158,7 @@ class Keys(KeyWrite):
         dry_run=True,
     )
     def post(self, request: HttpRequest) -> Response:
-        answer = self.change(request, NEW_KEY, lambda asker, _, asked: api_keys.give(asker, asked))
+        answer = self.change(request, NEW_KEY, lambda asker, _, asked: delegation.give(asker, asked))
         if self.dry_run:
             return self.respond(answer, 200, id=None, secret=None)
         return self.respond(answer, 201, secret=answer.secret)
@@ -204,7 +204,7 @@ class Rotation(KeyWrite):
         dry_run=True,
     )
     def post(self, request: HttpRequest, key_id: int) -> Response:
-        answer = self.change(request, ROTATION, api_keys.rotate_by, key_id=key_id)
+        answer = self.change(request, ROTATION, delegation.rotate_by, key_id=key_id)
         return self.respond(answer, 200, secret=answer.secret)
 
 
@@ -230,5 +230,5 @@ class Revocation(KeyWrite):
         dry_run=True,
     )
     def post(self, request: HttpRequest, key_id: int) -> Response:
-        answer = self.change(request, NOTHING, lambda asker, target, _: api_keys.revoke_by(asker, target), key_id=key_id)
+        answer = self.change(request, NOTHING, lambda asker, target, _: delegation.revoke_by(asker, target), key_id=key_id)
         return self.respond(answer, 200)

@@ -10,9 +10,10 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ledger import conf, services
+from ledger import conf
 from ledger.api.kit.request_errors import InvalidRequest, KeyForTests, KeyNotForTests, LabelBound, Unauthenticated
 from ledger.database.load.queues import Queue
+from ledger.keys import api_keys, last_use
 from ledger.values import FieldError, InvalidValue, Metadata
 
 LEDGER_READ = "ledger:read"
@@ -30,7 +31,6 @@ SIGNALS_WRITE = "signals:write"
 PAGES_WRITE = "pages:write"
 
 METADATA = Metadata()
-LABELLED_SCOPES = services.api_keys.LABELLED_SCOPES
 
 CACHED_FOR_SECONDS = 2.0
 """How long a process caches a key: a revoked or expired key stops working everywhere within this time."""
@@ -60,7 +60,7 @@ class Key:
 
     def may(self, scope: str) -> bool:
         """True if the key has the scope, or one that includes it."""
-        return services.includes_scope(self.scopes, scope)
+        return api_keys.includes_scope(self.scopes, scope)
 
     @property
     def sees_all_of_holder(self) -> bool:
@@ -102,7 +102,7 @@ def secret_of(request: HttpRequest) -> str:
 def api_key_of(request: HttpRequest) -> str:
     """As `secret_of`; a key of the other kind of deployment is an `Unauthenticated` that says so."""
     secret = secret_of(request)
-    if not services.is_of_this_deployment(secret):
+    if not api_keys.is_of_this_deployment(secret):
         raise KeyNotForTests if conf.TEST_CLOCKS.value else KeyForTests
     return secret
 
@@ -131,10 +131,10 @@ def _look_up(secrets: Sequence[str]) -> list[Key | Unauthenticated]:
 
 
 def _looked_up(secret: str) -> Key | None:
-    found = services.find_api_key(secret)
+    found = api_keys.find_api_key(secret)
     if found is None:  # not remembered: a client that guesses keys must not fill the memory
         return None
-    services.note_use(found)
+    last_use.note_use(found)
     digest = hashlib.sha256(secret.encode("ascii")).digest()
     key = Key(
         digest=digest,

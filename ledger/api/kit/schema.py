@@ -16,12 +16,12 @@ from drf_spectacular.plumbing import ResolvedComponent, append_meta
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
-from ledger.api.kit.authentication import LABELLED_SCOPES
 from ledger.api.kit.endpoint import Handler, requires
 from ledger.api.kit.reading.parsing import MERGE_PATCH
 from ledger.api.kit.reading.queries import DryRunQuery
 from ledger.api.kit.request_errors import NotWithLabels, ScopeMissing
 from ledger.errors import LedgerError
+from ledger.models import LABELLED_SCOPES
 from ledger.records import Field, OneOf, Record, Shape, choice_text, shape_of
 from ledger.values import EXACT_INTEGERS, MAX_AMOUNT
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.api.kit.request_errors import InvalidRequest
+from ledger.keys.api_keys import ApiKeyRequest, RotationRequest
 from ledger.models import KEY_STATES
 from ledger.reads import MOST_UPCOMING, FeedPosition
 from ledger.records import OneOf, Record, RecordT, Shape, declared_fields, field_of
@@ -17,7 +18,6 @@ from ledger.rules import (
 )
 from ledger.rules.budgets.states import MAX_SUBJECT_CHARACTERS
 from ledger.rules.requests import REQUEST_OPTIONS, REQUESTS, CountedIn, Reason
-from ledger.services import ApiKeyRequest, RotationRequest
 from ledger.values import (
     CREDIT_TYPE,
     HOLDER_ID,

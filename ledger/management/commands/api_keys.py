@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
 
-from ledger import services
 from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating
+from ledger.keys import api_keys
 from ledger.management.examples import CommandWithExamples
 from ledger.models import SCOPES, ApiKey
 from ledger.records import Shape, shape_of
@@ -101,15 +101,15 @@ def _done(action: str, name: str, given: dict[str, Any]) -> tuple[list[ApiKey], 
     actor = f"command:{getpass.getuser()}"[:MAX_ACTOR_CHARACTERS]
     if action == CREATE:
         labels = {"labels": _labels(given["labels"])} if "labels" in given else {}
-        request = _read(shape_of(services.ApiKeyRequest), {"name": name, **given, **labels}, actor=actor)
-        return _as_listed(services.create_api_key.execute(request))
+        request = _read(shape_of(api_keys.ApiKeyRequest), {"name": name, **given, **labels}, actor=actor)
+        return _as_listed(api_keys.create_api_key.execute(request))
     key = ApiKey.objects.filter(name=name).first()
     if key is None:
         raise CommandError(f"No API key is named {name}.", returncode=2)
     if action == ROTATE:
-        request = _read(shape_of(services.RotationRequest), {"id": key.pk, **given}, actor=actor)
-        return _as_listed(services.rotate_api_key.execute(request))
-    services.revoke_api_key(key, actor=actor)
+        request = _read(shape_of(api_keys.RotationRequest), {"id": key.pk, **given}, actor=actor)
+        return _as_listed(api_keys.rotate_api_key.execute(request))
+    api_keys.revoke_api_key(key, actor=actor)
     key.refresh_from_db()
     return [key], ""
 

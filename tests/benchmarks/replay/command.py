@@ -18,8 +18,9 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connections
 
-from ledger import reads, services
+from ledger import reads
 from ledger.errors import LedgerError
+from ledger.keys import api_keys
 from tests.benchmarks.replay.play import Accidents, ReplayFailed, Tally, Target, check_balances, grant_all, spend_all
 from tests.benchmarks.replay.temporary_ledger import DoesNotStart, temporary_ledger
 from tests.benchmarks.replay.traces import TraceInvalid, Use, read_trace
@@ -197,13 +198,13 @@ def _key_for(run: str, api_key: str | None) -> Iterator[str]:
         yield given
         return
     try:
-        stored, made = services.create_api_key(name=run, scopes=SCOPES, actor="replay")
+        stored, made = api_keys.create_api_key(name=run, scopes=SCOPES, actor="replay")
     except DatabaseError as error:
         raise CommandError(f"Give --api-key: the command cannot reach the database to make a key: {error}") from error
     try:
         yield made
     finally:
-        services.revoke_api_key(stored)
+        api_keys.revoke_api_key(stored)
 
 
 def _is_our_database(target: Target, uses: Sequence[Use]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from ledger import services
+from ledger.keys import api_keys
 from ledger.models import ApiKey
 from tests.benchmarks.replay import command, usage_billing
 from tests.benchmarks.replay.play import Accidents, ReplayFailed, Target, check_balances, grant_all, spend_all
@@ -136,7 +137,7 @@ def test_a_file_that_is_no_csv_is_refused(tmp_path: Path, capsys: pytest.Capture
 def target(committed_db: None, server_processes: Callable[..., list[WebProcess]]) -> Target:
     """A new run against a server on the test database."""
     run = f"replay-{uuid.uuid4().hex[:8]}"
-    _, api_key = services.create_api_key(name=run, scopes=["ledger:read", "ledger:spend", "ledger:grant"])
+    _, api_key = api_keys.create_api_key(name=run, scopes=["ledger:read", "ledger:spend", "ledger:grant"])
     (web,) = server_processes(1)
     return Target(web.url, api_key, run)
 

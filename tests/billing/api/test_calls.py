@@ -4,7 +4,7 @@ import pytest
 from django.db import connection
 
 from billing.models import Amendment, Charge, Coupon, Customer, Invoice, Plan, Subscription, UsageEvent
-from ledger import services
+from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique
 from tests.ledger.api.conftest import ApiClient
 
@@ -296,8 +296,8 @@ def test_unknown_paths_are_404_and_unknown_references_in_a_body_400(api, plan):
 
 
 def test_billing_calls_need_a_billing_scope_and_an_unconfined_key():
-    _, reader = services.create_api_key(name=unique("key"), scopes=["billing:read"])
-    _, confined = services.create_api_key(name=unique("key"), scopes=["billing:read"], holder_id="someone")
+    _, reader = api_keys.create_api_key(name=unique("key"), scopes=["billing:read"])
+    _, confined = api_keys.create_api_key(name=unique("key"), scopes=["billing:read"], holder_id="someone")
     assert ApiClient(reader).post("/v1/customers", {}).status_code == 403
     assert ApiClient(reader).get("/v1/invoices").status_code == 200
     assert ApiClient(confined).get("/v1/invoices").status_code == 404

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from billing.api.schemas import examples
-from ledger import services
+from ledger.keys import api_keys
 from ledger_project.serving.web import command
 from tests.billing.factories import unique
 from tests.concurrency.http_clients import HttpClient
@@ -30,7 +30,7 @@ SPOKEN_OF = [
 @pytest.fixture
 def key(committed_db: None) -> str:
     """A key that may do all of billing."""
-    return services.create_api_key(name=unique("conformance"), scopes=["billing:read", "billing:write"])[1]
+    return api_keys.create_api_key(name=unique("conformance"), scopes=["billing:read", "billing:write"])[1]
 
 
 @pytest.fixture

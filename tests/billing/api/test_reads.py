@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from billing.models import Customer, CustomerCoupon, Subscription
-from ledger import services
+from ledger.keys import api_keys
 from tests.billing.factories import metered, recurring, unique
 from tests.ledger.api.conftest import ApiClient
 
@@ -481,7 +481,7 @@ def test_what_is_not_there_is_a_404_that_names_it(api, path):
     "path", ["/v1/customers", "/v1/plans", "/v1/coupons", "/v1/subscriptions", "/v1/usage-events?subscription=S"]
 )
 def test_a_key_that_is_confined_to_a_holder_sees_nothing_of_billing(path):
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read"], holder_id="ada")
+    _, secret = api_keys.create_api_key(name=unique("key"), scopes=["billing:read"], holder_id="ada")
     assert ApiClient(secret).get(path).status_code == 404
 
 
@@ -489,5 +489,5 @@ def test_a_key_that_is_confined_to_a_holder_sees_nothing_of_billing(path):
     "path", ["/v1/customers", "/v1/plans", "/v1/coupons", "/v1/subscriptions", "/v1/usage-events?subscription=S"]
 )
 def test_reading_needs_the_scope(path):
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:write"])
+    _, secret = api_keys.create_api_key(name=unique("key"), scopes=["billing:write"])
     assert ApiClient(secret).get(path).status_code == 403

@@ -26,6 +26,7 @@ from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from ledger import reads, services
 from ledger.database.locks import sqlstate
+from ledger.keys import api_keys
 from tests.billing.factories import (
     CustomerFactory,
     PlanFactory,
@@ -215,7 +216,7 @@ def test_credit_notes_are_listed_by_customer_and_invoice(api):
 
 def test_a_reader_credits_nothing():
     [invoice] = bill(subscribed(), at(1, 1))
-    _, reader = services.create_api_key(name=unique("key"), scopes=["billing:read"])
+    _, reader = api_keys.create_api_key(name=unique("key"), scopes=["billing:read"])
     assert ApiClient(reader).post(f"/v1/invoices/{invoice['id']}/credit-notes", {"reason": "x"}).status_code == 403
     assert ApiClient(reader).get("/v1/credit-notes").status_code == 200
     assert not CreditNote.objects.exists()

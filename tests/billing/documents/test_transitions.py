@@ -13,8 +13,8 @@ from billing.generator.run.generate import generate_in
 from billing.models import Claim, CouponUse, Customer, Invoice, InvoiceTax, Line, RequestKey, Transition
 from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import Wish
-from ledger import services
 from ledger.errors import Invalid, Refused
+from ledger.keys import api_keys
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -218,7 +218,7 @@ def test_a_deletion_that_says_something_else_is_refused(api, query, raw):
 
 def test_a_reader_deletes_nothing():
     draft = new_invoice(finalize=False)
-    _, reader = services.create_api_key(name=unique("key"), scopes=["billing:read"])
+    _, reader = api_keys.create_api_key(name=unique("key"), scopes=["billing:read"])
     assert ApiClient(reader).delete(f"/v1/invoices/{draft.pk}").status_code == 403
     assert Invoice.objects.filter(pk=draft.pk).exists()
 

@@ -12,8 +12,8 @@ from billing.generator.run.generate import generate
 from billing.generator.run.outcomes import Outcome, bill_one
 from billing.models import Amendment, Invoice, SuspendedBilling
 from billing.orders import suspension
-from ledger import services
 from ledger.api.kit import authentication
+from ledger.keys import api_keys
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.ledger.api.conftest import ApiClient
 
@@ -81,7 +81,7 @@ def test_as_many_lines_on_each_of_two_days_do_not_suspend_billing(settings) -> N
 
 def test_a_dry_run_of_an_amendment_beyond_the_limits_does_not_say_that_billing_is_suspended(settings) -> None:
     authentication.forget_keys()
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
+    _, secret = api_keys.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
     api = ApiClient(secret)
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     path = f"/v1/subscriptions/{subscription.ref}/amendments?dry_run=true&as_of=2026-04-01T00:00:00Z"
@@ -124,7 +124,7 @@ def test_a_dry_run_of_the_generator_says_that_billing_would_be_suspended(setting
 def test_over_rest_the_refusal_suspends_billing_as_the_command_does(settings) -> None:
     authentication.forget_keys()
     settings.BILLING_LIMITS = {"periods": 3}
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
+    _, secret = api_keys.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
     api = ApiClient(secret)
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     path = f"/v1/subscriptions/{subscription.ref}/invoices"

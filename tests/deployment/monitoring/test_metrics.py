@@ -26,6 +26,7 @@ from ledger.api.kit import authentication
 from ledger.api.kit.front.request_metrics import route_label
 from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import InsufficientCredits, SequenceTaken
+from ledger.keys import api_keys
 from ledger.models import Entry
 from ledger.rules import KINDS
 from ledger.services import expiration
@@ -50,7 +51,7 @@ def client(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiClient]:
     monkeypatch.setattr(settings, "METRICS_TOKEN", TOKEN)
     monkeypatch.setattr(metrics_page, "_gauges", DatabaseGauges())
     authentication.forget_keys()
-    yield ApiClient(services.create_api_key(name="metrics", scopes=("ledger:read", "ledger:spend", "ledger:grant"))[1])
+    yield ApiClient(api_keys.create_api_key(name="metrics", scopes=("ledger:read", "ledger:spend", "ledger:grant"))[1])
     authentication.forget_keys()
 
 

@@ -21,6 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from ledger import services
 from ledger.api.kit import authentication
 from ledger.database.load.queues import Pending, Queue
+from ledger.keys import api_keys
 from ledger.telemetry import tracing
 from ledger_project.monitoring.spans import start_tracing, trace_with
 from tests.conftest import WebProcess
@@ -50,7 +51,7 @@ def spans(db: None) -> Iterator[Spans]:
 def api(db: None) -> Iterator[ApiClient]:
     """A client whose holder `ada` has 10 credits."""
     authentication.forget_keys()
-    yield ApiClient(services.create_api_key(name="traced", scopes=("ledger:read", "ledger:spend", "ledger:grant"))[1])
+    yield ApiClient(api_keys.create_api_key(name="traced", scopes=("ledger:read", "ledger:spend", "ledger:grant"))[1])
     authentication.forget_keys()
 
 

@@ -35,10 +35,10 @@ from billing.orders.taxes.declaring import NewTax, declare
 from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.errors import InsufficientCredits
+from ledger.keys.api_keys import create_api_key
 from ledger.models import CreditType
 from ledger.operators import approvals
 from ledger.rules import GrantRequest
-from ledger.services.api_keys import create_api_key
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookChangeRequest, WebhookRequest, change_webhook, create_webhook

@@ -13,6 +13,7 @@ import pytest
 
 from ledger import services
 from ledger.api.schemas.request_schemas import LONGEST_WAIT_SECONDS
+from ledger.keys import api_keys
 from ledger.models import SCOPES
 from ledger.testing import unique
 from ledger_project.serving.web import SHUTDOWN_TIMEOUT_S
@@ -34,7 +35,7 @@ def web(server_processes: Callable[..., list[WebProcess]]) -> WebProcess:
 @pytest.fixture
 def ask(web: WebProcess) -> Iterator[Callable[[str], http.client.HTTPConnection]]:
     """Sends a request and returns its connection, from which the response can be read."""
-    _, secret = services.create_api_key(name=unique("waits"), scopes=SCOPES)
+    _, secret = api_keys.create_api_key(name=unique("waits"), scopes=SCOPES)
     with ExitStack() as stack:
 
         def send(path: str) -> http.client.HTTPConnection:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 
-from ledger import services
+from ledger.keys import api_keys
 from ledger_project.serving.web import command
 from tests.conformance import PATHS, ensure_conforms
 from tests.conftest import Way, wsgi_command
@@ -18,7 +18,7 @@ from tests.parts import spread
 @pytest.fixture
 def key(committed_db: None, new_holder: Callable[[], str]) -> str:
     """A new key that may do all of the ledger."""
-    return services.create_api_key(name=f"conformance {new_holder()}", scopes=["ledger:admin", "keys:admin", "pages:write"])[1]
+    return api_keys.create_api_key(name=f"conformance {new_holder()}", scopes=["ledger:admin", "keys:admin", "pages:write"])[1]
 
 
 @pytest.mark.parametrize("way", spread([command, wsgi_command], test=[], check=[command]), ids=["front", "wsgi"])

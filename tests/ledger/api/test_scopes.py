@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
-from ledger import services
 from ledger.api.kit.endpoint import Endpoint
+from ledger.keys import api_keys
 from ledger.models import SCOPES, ApiKey
 from ledger_project.api.documents import openapi_document
 from tests.asgi_client import AsgiClient
@@ -57,7 +57,7 @@ def test_every_call_asks_for_the_scope_that_the_document_names(db: None) -> None
     assert len(with_scope) > 60
     for asked in sorted({call.scope for call in with_scope if call.scope}):
         others = [scope for scope in SCOPES if scope not in (asked, "ledger:admin")]
-        _, secret = services.create_api_key(name=f"all but {asked}", scopes=others, holder_id=None)
+        _, secret = api_keys.create_api_key(name=f"all but {asked}", scopes=others, holder_id=None)
         for call in with_scope:
             if call.scope == asked:
                 response = AsgiClient().generic(call.method, call.path, headers={"Authorization": f"Bearer {secret}"})
@@ -155,7 +155,7 @@ def scopes_let_in(secret: str) -> set[str]:
 @pytest.mark.products(most=4)
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_key_of_one_scope_makes_the_calls_of_that_scope_and_no_others(db: None, scope: str) -> None:
-    _, secret = services.create_api_key(name=f"only {scope}", scopes=[scope])
+    _, secret = api_keys.create_api_key(name=f"only {scope}", scopes=[scope])
     asked = {call.scope for call in documented_calls() if call.scope}
     of_the_ledger = {each for each in asked if each.startswith("ledger:")}
     assert scopes_let_in(secret) == (of_the_ledger if scope == "ledger:admin" else {scope})
@@ -172,7 +172,7 @@ def test_a_key_made_before_the_split_keeps_what_it_could(db: None) -> None:
         )
     assert scopes_let_in(secret) == {"ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer"}
     assert ApiKey.objects.get(name="old").granted_scopes == ["ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer"]
-    assert services.create_api_key(name="new", scopes=["ledger:spend"])[0].granted_scopes == ["ledger:spend"]
+    assert api_keys.create_api_key(name="new", scopes=["ledger:spend"])[0].granted_scopes == ["ledger:spend"]
 
 
 def test_a_call_without_a_scope_is_public_or_looks_at_scopes_itself() -> None:

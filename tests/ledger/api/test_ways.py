@@ -15,6 +15,7 @@ from rest_framework.test import APIClient
 from ledger import services
 from ledger.api.calls.credits import Spends
 from ledger.api.kit.endpoint import unknown_path
+from ledger.keys import api_keys
 from tests.conftest import WebProcess, asgi_command, runserver_command, wsgi_command
 from tests.ledger.api.conftest import ALL_SCOPES, ApiClient, problem_of_refusal, rows_of
 
@@ -176,7 +177,7 @@ def test_each_server_responds_as_the_front_does(
 ) -> None:
     holder = new_holder()
     services.grant(holder_id=holder, amount=100, idempotency_key="first")
-    _, secret = services.create_api_key(name=holder, scopes=(*ALL_SCOPES, "billing:read"))
+    _, secret = api_keys.create_api_key(name=holder, scopes=(*ALL_SCOPES, "billing:read"))
 
     (django,) = server_processes(1, way=way)
     first = responses(django.url, secret, holder)

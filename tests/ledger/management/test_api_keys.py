@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from ledger import services
+from ledger.keys import api_keys
 from ledger.models import ApiKey, StaffEvent
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +45,7 @@ def test_a_key_is_made_with_all_that_it_can_have_and_its_secret_is_printed_once(
         "2100-01-31T01:00:00+01:00",
     ]
     made = shown("create", "shop", *options, "--requests-per-second", "50", "--concurrent-requests", "4")
-    key = services.find_api_key(made.pop("secret"))
+    key = api_keys.find_api_key(made.pop("secret"))
     assert key is not None
     assert made.pop("created_at").endswith("Z")
     assert made.pop("created_by").startswith("command:")
@@ -68,12 +68,12 @@ def test_a_key_is_made_with_all_that_it_can_have_and_its_secret_is_printed_once(
 
 
 def test_a_key_is_rotated_and_the_staff_log_says_so() -> None:
-    _, former = services.create_api_key(name="shop", scopes=["ledger:read"])
+    _, former = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     rotated = shown("rotate", "shop", "--former-until", "2100-01-31T00:00:00Z")
     assert rotated["former_until"] == "2100-01-31T00:00:00.000000Z"
-    assert services.find_api_key(former) == services.find_api_key(rotated["secret"]) is not None
+    assert api_keys.find_api_key(former) == api_keys.find_api_key(rotated["secret"]) is not None
     last = shown("rotate", "shop")["secret"]
-    assert [services.find_api_key(each) is not None for each in (former, rotated["secret"], last)] == [False, False, True]
+    assert [api_keys.find_api_key(each) is not None for each in (former, rotated["secret"], last)] == [False, False, True]
     assert {actor.partition(":")[0] for actor, _, _ in events()[1:]} == {"command"}
     assert [event[1:] for event in events()[1:]] == [
         ("key-rotated", "the former secret is valid until 2100-01-31 00:00 UTC"),
@@ -82,17 +82,17 @@ def test_a_key_is_rotated_and_the_staff_log_says_so() -> None:
 
 
 def test_a_key_is_revoked_once() -> None:
-    _, secret = services.create_api_key(name="shop", scopes=["ledger:read"])
+    _, secret = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     revoked_at = shown("revoke", "shop")["revoked_at"]
-    assert services.find_api_key(secret) is None
+    assert api_keys.find_api_key(secret) is None
     assert shown("revoke", "shop")["revoked_at"] == revoked_at
     assert [action for _, action, _ in events()] == ["key-created", "key-revoked"]
 
 
 def test_people_get_lines() -> None:
     assert printed("list") == "There is no API key.\n"
-    services.create_api_key(name="shop", scopes=["ledger:read", "billing:read"])
-    services.create_api_key(name="till", scopes=["ledger:spend"], holder_id="ada")
+    api_keys.create_api_key(name="shop", scopes=["ledger:read", "billing:read"])
+    api_keys.create_api_key(name="till", scopes=["ledger:spend"], holder_id="ada")
     lines = printed("list").splitlines()
     assert "scopes                ledger:read, billing:read" in lines
     assert [line for line in lines if line.startswith(("name", "holder"))] == [
@@ -120,8 +120,8 @@ def test_people_get_lines() -> None:
     ],
 )
 def test_what_is_refused_is_said_in_a_sentence_and_nothing_is_written(arguments: str, code: int, text: str) -> None:
-    services.create_api_key(name="shop", scopes=["ledger:read"])
-    services.create_api_key(name="ended", scopes=["ledger:read"])
+    api_keys.create_api_key(name="shop", scopes=["ledger:read"])
+    api_keys.create_api_key(name="ended", scopes=["ledger:read"])
     ApiKey.objects.filter(name="ended").update(revoked_at=PAST)
     before = list(ApiKey.objects.order_by("id").values()), events()
     with pytest.raises(CommandError) as refused:

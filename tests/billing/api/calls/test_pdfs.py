@@ -4,7 +4,7 @@ import pytest
 
 from billing.documents import credit_notes
 from billing.models import CreditNote, Invoice
-from ledger import services
+from ledger.keys import api_keys
 from tests.billing.documents.issued import add_seller, invoice_up_to, subscribed
 from tests.billing.factories import recurring, unique
 from tests.ledger.admin.admin_site import operator
@@ -28,7 +28,7 @@ def note(invoice: Invoice) -> CreditNote:
 
 def api_with(*scopes: str, holder_id: str | None = None) -> ApiClient:
     """A client whose key has these scopes (`billing:read` if none), for one holder or for all."""
-    _, secret = services.create_api_key(name=unique("key"), scopes=scopes or ["billing:read"], holder_id=holder_id)
+    _, secret = api_keys.create_api_key(name=unique("key"), scopes=scopes or ["billing:read"], holder_id=holder_id)
     return ApiClient(secret)
 
 

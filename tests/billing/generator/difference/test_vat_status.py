@@ -9,8 +9,8 @@ from billing.models import Customer, Invoice, Line
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
 from billing.rating.tax.vat import VatStatus, category_for, vat_status_of
-from ledger import services
 from ledger.errors import Invalid
+from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill
 from tests.ledger.admin.admin_site import operator
@@ -89,7 +89,7 @@ def test_the_pages_say_why_there_is_no_tax():
 
 
 def test_the_vat_status_is_set_over_rest_and_validated():
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:write"])
+    _, secret = api_keys.create_api_key(name=unique("key"), scopes=["billing:write"])
     api, body = ApiClient(secret), {"name": "Ada", "currency": "EUR"}
     response = api.post("/v1/customers", {**body, "ref": unique("CUST"), **REVERSE})
     created = response.json()

@@ -16,6 +16,7 @@ from billing.orders.customers import NewCredits
 from ledger import services
 from ledger.database.lock_names import INVOICE_GENERATION, REGISTER
 from ledger.database.locks import Lock, lock_number
+from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, SubscriptionFactory, unique
 from tests.ledger.api.conftest import ApiClient
 
@@ -27,7 +28,7 @@ RANKS = {name.kind: rank for rank, name in enumerate(REGISTER)}
 def api(committed_db: None) -> ApiClient:
     """A client that may do everything."""
     scopes = ["billing:read", "billing:write", "ledger:admin"]
-    return ApiClient(services.create_api_key(name=unique("key"), scopes=scopes)[1])
+    return ApiClient(api_keys.create_api_key(name=unique("key"), scopes=scopes)[1])
 
 
 @pytest.fixture

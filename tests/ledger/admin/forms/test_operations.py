@@ -10,6 +10,7 @@ from django.test import Client
 
 from ledger import reads, services
 from ledger.errors import HolderBusy, OutcomeUnknown
+from ledger.keys import api_keys
 from ledger.models import ApiKey, StaffEvent
 from tests.ledger.admin.admin_site import entries_and_refusals, hidden_key, operator, submit_form
 
@@ -276,7 +277,7 @@ def test_a_key_is_shown_once_and_kept_nowhere(client):
     response = client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read", "ledger:spend"], "holder_id": "ada"})
     secret = re.search(r'id="api-key"[^>]*>([^<]+)<', response.content.decode())[1]
     assert "no-store" in response["Cache-Control"]
-    key = services.find_api_key(secret)
+    key = api_keys.find_api_key(secret)
     assert (key.name, key.scopes, key.holder_id, key.created_by) == ("shop", ["ledger:read", "ledger:spend"], "ada", "admin:mara")
     assert bytes(key.key_digest) == hashlib.sha256(secret.encode()).digest()
     for page in ("/admin/ledger/apikey/", f"/admin/ledger/apikey/{key.pk}/change/"):
@@ -303,7 +304,7 @@ def test_a_key_gets_the_expiry_and_the_limits_of_the_form_and_the_list_shows_the
     assert client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read"], **life}).status_code == 200
     key = ApiKey.objects.get()
     assert (key.expires_at, key.requests_per_second, key.concurrent_requests) == (datetime(2100, 1, 31, 12, tzinfo=UTC), 50, 4)
-    services.create_api_key(name="old", scopes=["ledger:read"])
+    api_keys.create_api_key(name="old", scopes=["ledger:read"])
     ApiKey.objects.filter(name="old").update(expires_at=datetime(2020, 1, 1, tzinfo=UTC))
     for page in ("/admin/ledger/apikey/", f"/admin/ledger/apikey/{key.pk}/change/"):
         shown = client.get(page).content.decode()
@@ -329,7 +330,7 @@ def test_a_key_gets_the_expiry_and_the_limits_of_the_form_and_the_list_shows_the
     ],
 )
 def test_a_wrong_api_key_shows_what_is_wrong_and_is_not_made(client, changed, message):
-    services.create_api_key(name="taken", scopes=["ledger:read"])
+    api_keys.create_api_key(name="taken", scopes=["ledger:read"])
     response = client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read"], "holder_id": ""} | changed)
     assert response.status_code == 422
     assert message in response.content.decode()
@@ -342,7 +343,7 @@ def test_a_key_whose_outcome_is_unknown_is_not_reported_as_made_or_as_failed(cli
     def lose(**_: object) -> None:
         raise OutcomeUnknown
 
-    monkeypatch.setattr(services, "create_api_key", lose)
+    monkeypatch.setattr(api_keys, "create_api_key", lose)
     response = client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read"], "holder_id": ""})
     assert response.status_code == 422
     assert "the outcome is unknown. If the list has a new key of this name, revoke it" in response.content.decode()
@@ -352,20 +353,20 @@ def test_a_revocation_whose_outcome_is_unknown_does_not_say_that_the_key_is_revo
     def lose(key: ApiKey, actor: str) -> None:
         raise OutcomeUnknown
 
-    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
-    monkeypatch.setattr(services, "revoke_api_key", lose)
+    key, _ = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
+    monkeypatch.setattr(api_keys, "revoke_api_key", lose)
     shown = client.post(f"/admin/ledger/apikey/{key.pk}/revoke/", follow=True).content.decode()
     assert "the outcome is unknown. If this page does not say that the key is revoked" in shown
     assert "The key shop is revoked." not in shown
 
 
 def test_a_revoked_key_is_worthless_and_stays_on_record_with_who_did_it(client):
-    key, secret = services.create_api_key(name="shop", scopes=["ledger:read"])
+    key, secret = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     address = f"/admin/ledger/apikey/{key.pk}/revoke/"
     assert "Revoke API key shop" in client.get(address).content.decode()
-    assert services.find_api_key(secret) is not None
+    assert api_keys.find_api_key(secret) is not None
     assert client.post(address).status_code == 302
-    assert services.find_api_key(secret) is None
+    assert api_keys.find_api_key(secret) is None
     client.post(address)
     events = StaffEvent.objects.filter(object="key shop").order_by("id").values_list("actor", "action")
     assert list(events) == [("command", "key-created"), ("admin:mara", "key-revoked")]
@@ -379,12 +380,12 @@ def rotation_url(key):
 
 
 def test_a_rotated_keys_secret_is_shown_once_and_the_former_one_works_until_the_chosen_instant(client):
-    key, former = services.create_api_key(name="shop", scopes=["ledger:read"])
+    key, former = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     assert 'value="' in client.get(rotation_url(key)).content.decode()
     response = client.post(rotation_url(key), {"former_until": "2100-01-31T12:00"})
     secret = re.search(r'id="api-key"[^>]*>([^<]+)<', response.content.decode())[1]
     assert "no-store" in response["Cache-Control"]
-    assert services.find_api_key(secret) == services.find_api_key(former) == key
+    assert api_keys.find_api_key(secret) == api_keys.find_api_key(former) == key
     shown = client.get(f"/admin/ledger/apikey/{key.pk}/change/").content.decode()
     assert secret not in shown
     assert "2100-01-31" in shown
@@ -404,7 +405,7 @@ def test_a_rotated_keys_secret_is_shown_once_and_the_former_one_works_until_the_
     ],
 )
 def test_a_refused_rotation_says_why_and_changes_nothing(client, ended, typed, message):
-    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
+    key, _ = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     ApiKey.objects.filter(pk=key.pk).update(**ended)
     before = ApiKey.objects.values().get()
     response = client.post(rotation_url(key), {"former_until": typed})
@@ -415,7 +416,7 @@ def test_a_refused_rotation_says_why_and_changes_nothing(client, ended, typed, m
 
 
 def test_a_key_that_has_ended_has_no_button_that_rotates_it(client):
-    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
+    key, _ = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     page = f"/admin/ledger/apikey/{key.pk}/change/"
     assert rotation_url(key) in client.get(page).content.decode()
     ApiKey.objects.update(expires_at=PAST)
@@ -424,17 +425,17 @@ def test_a_key_that_has_ended_has_no_button_that_rotates_it(client):
 
 
 def test_only_who_is_permitted_rotates_a_key(client):
-    key, secret = services.create_api_key(name="shop", scopes=["ledger:read"])
+    key, secret = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     assert operator(*LOOK, name="ben").post(rotation_url(key), {"former_until": ""}).status_code == 403
-    assert services.find_api_key(secret) == key
+    assert api_keys.find_api_key(secret) == key
 
 
 def test_a_rotation_whose_outcome_is_unknown_is_not_reported_as_done_or_as_failed(client, monkeypatch):
     def lose(**_: object) -> None:
         raise OutcomeUnknown
 
-    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
-    monkeypatch.setattr(services, "rotate_api_key", lose)
+    key, _ = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
+    monkeypatch.setattr(api_keys, "rotate_api_key", lose)
     response = client.post(rotation_url(key), {"former_until": ""})
     assert response.status_code == 422
     assert "the outcome is unknown. If this page says that the key was rotated" in response.content.decode()

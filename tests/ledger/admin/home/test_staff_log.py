@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.test import RequestFactory
 from django.utils import timezone
 
-from ledger import services
+from ledger.keys import api_keys
 from ledger.models import ApiKey, StaffEvent
 from ledger.operators import staff_log
 from tests.ledger.admin.admin_site import cost_of, hidden_key, operator
@@ -156,7 +156,7 @@ def test_nobody_changes_a_row_and_the_owner_alone_can_remove_old_ones(committed_
 @pytest.mark.usefixtures("as_application")
 def test_the_rights_of_the_application_are_enough_to_record():
     before = StaffEvent.objects.count()
-    services.create_api_key(name=f"k-{timezone.now().timestamp()}", scopes=["ledger:read"])
+    api_keys.create_api_key(name=f"k-{timezone.now().timestamp()}", scopes=["ledger:read"])
     staff_log.record(None, "exported")
     assert StaffEvent.objects.count() == before + 2
 

@@ -10,9 +10,9 @@ from django.db import connection
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from ledger import services
 from ledger.api.kit import authentication
 from ledger.audit.auditing import audit
+from ledger.keys import api_keys
 from ledger.models import ApiKey, KeyRequest, StaffEvent
 from tests.ledger.api.conftest import TIME, ApiClient, problem_of_refusal
 
@@ -45,7 +45,7 @@ def nothing_written() -> Iterator[None]:
 
 def key_named(name: str = "shop", **more: Any) -> ApiKey:
     """A key that nobody made over REST."""
-    return services.create_api_key(**{"name": name, "scopes": ["ledger:read"]} | more)[0]
+    return api_keys.create_api_key(**{"name": name, "scopes": ["ledger:read"]} | more)[0]
 
 
 def slug(problem: dict[str, Any]) -> str:
@@ -121,7 +121,7 @@ def test_a_dry_run_makes_nothing_and_shows_no_secret(api: ApiClient) -> None:
 
 
 def test_a_name_is_given_once_for_good(api: ApiClient) -> None:
-    services.revoke_api_key(key_named("shop"))
+    api_keys.revoke_api_key(key_named("shop"))
     with nothing_written():
         problem = problem_of_refusal(api.post("/v1/keys", SHOP), 409)
     assert (slug(problem), problem["resource"], problem["ref"]) == ("already-exists", "API key", "shop")
@@ -233,11 +233,11 @@ def test_keys_of_holders_have_their_own_idempotency_keys(db: None, make_api: Mak
 
 
 def test_a_rotation_answers_with_the_secret_once(api: ApiClient) -> None:
-    target, former = services.create_api_key(**SHOP)
+    target, former = api_keys.create_api_key(**SHOP)
     path = f"/v1/keys/{target.pk}/rotate"
     rotated = api.post(path, {"former_until": FUTURE}, key="r")
     assert (rotated.status_code, rotated.json()["former_until"]) == (200, FUTURE)
-    assert services.find_api_key(former) == services.find_api_key(rotated.json()["secret"]) == target
+    assert api_keys.find_api_key(former) == api_keys.find_api_key(rotated.json()["secret"]) == target
     with nothing_written():
         again = api.post(path, {"former_until": "2100-01-31T01:00:00+01:00"}, key="r")
     assert (again["Idempotency-Replayed"], again.json()) == ("true", rotated.json() | {"secret": None})
@@ -259,10 +259,10 @@ def test_a_key_that_has_ended_is_not_rotated(api: ApiClient, column: str, how: s
 
 
 def test_a_revoked_key_stays_as_it_is(api: ApiClient) -> None:
-    target, secret = services.create_api_key(**SHOP)
+    target, secret = api_keys.create_api_key(**SHOP)
     revoked = api.post(f"/v1/keys/{target.pk}/revoke", {})
     assert (revoked.status_code, revoked.json()["state"], "secret" in revoked.json()) == (200, "revoked", False)
-    assert services.find_api_key(secret) is None
+    assert api_keys.find_api_key(secret) is None
     assert api.post(f"/v1/keys/{target.pk}/revoke", {}).json() == revoked.json()
     assert StaffEvent.objects.filter(action="key-revoked").count() == 1
 
@@ -289,7 +289,7 @@ def test_a_key_that_ended_after_it_was_looked_up_makes_nothing(api: ApiClient) -
 
 def test_a_secret_that_was_replaced_makes_nothing(api: ApiClient) -> None:
     assert api.get("/v1/keys").status_code == 200
-    services.rotate_api_key(id=ApiKey.objects.get(name="deploy").pk)
+    api_keys.rotate_api_key(id=ApiKey.objects.get(name="deploy").pk)
     with nothing_written():
         problem_of_refusal(api.post("/v1/keys", SHOP), 401)
 
@@ -300,7 +300,7 @@ def test_a_secret_that_was_replaced_makes_nothing(api: ApiClient) -> None:
 def test_keys_are_listed_by_pages_and_filters(api: ApiClient) -> None:
     for number in range(3):
         api.post("/v1/keys", {**SHOP, "name": f"shop-{number}"})
-    services.revoke_api_key(ApiKey.objects.get(name="shop-1"))
+    api_keys.revoke_api_key(ApiKey.objects.get(name="shop-1"))
     ApiKey.objects.filter(name="shop-2").update(expires_at=PAST)
 
     def names(query: str) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ledger import services
+from ledger.keys import api_keys
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +105,7 @@ def test_pages_of_holders_are_full_whatever_was_refused_between_them(api: ApiCli
 
 def test_a_key_confined_to_a_holder_sees_no_other(holder: str) -> None:
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
-    _, secret = services.create_api_key(name="confined", scopes=["ledger:read"], holder_id="bob")
+    _, secret = api_keys.create_api_key(name="confined", scopes=["ledger:read"], holder_id="bob")
     assert ApiClient(secret).get("/v1/holders/ada").status_code == 404
 
 

@@ -9,8 +9,8 @@ import pytest
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from ledger import services
 from ledger.errors import Invalid
+from ledger.keys import api_keys
 from ledger.models import SCOPES, ApiKey
 from tests.ledger.api.conftest import ApiClient
 
@@ -86,6 +86,6 @@ def test_without_a_valid_key_the_call_is_refused(db: None) -> None:
 )
 def test_a_wrong_key_is_not_made(db: None, wrong: dict[str, Any], pointer: str, rule: str) -> None:
     with pytest.raises(Invalid) as refused:
-        services.create_api_key(**{"name": "shop", "scopes": ["ledger:read"]} | wrong)
+        api_keys.create_api_key(**{"name": "shop", "scopes": ["ledger:read"]} | wrong)
     assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (pointer, rule)
     assert not ApiKey.objects.exists()

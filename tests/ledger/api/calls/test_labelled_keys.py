@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from ledger import services
 from ledger.audit.auditing import audit
 from ledger.errors import Invalid
+from ledger.keys import api_keys
 from ledger.models import ApiKey, StaffEvent
 from tests.ledger.api.conftest import ApiClient, entry_of_201, nothing_written, problem_of_refusal
 
@@ -203,9 +203,9 @@ def test_the_keys_of_a_key_with_labels_are_revoked_with_it_and_those_of_another_
         .post("/v1/keys", {"name": "red.ada.agent", "scopes": ["ledger:spend"], "labels": {**ADA, "agent": "a1"}})
         .json()
     )
-    assert services.find_api_key(agent["secret"]) is not None
+    assert api_keys.find_api_key(agent["secret"]) is not None
     for name in ("red", "deploy"):
-        services.revoke_api_key(ApiKey.objects.get(name=name), actor="ops")
+        api_keys.revoke_api_key(ApiKey.objects.get(name=name), actor="ops")
     assert {key.name: key.state for key in ApiKey.objects.all()} == {
         "deploy": "revoked",
         "shop": "active",
@@ -213,7 +213,7 @@ def test_the_keys_of_a_key_with_labels_are_revoked_with_it_and_those_of_another_
         "red.ada": "revoked",
         "red.ada.agent": "revoked",
     }
-    assert services.find_api_key(agent["secret"]) is None
+    assert api_keys.find_api_key(agent["secret"]) is None
     revoked = StaffEvent.objects.filter(action="key-revoked").order_by("id").values_list("object", "actor", "details")
     assert list(revoked) == [
         ("key red", "ops", ""),
@@ -240,7 +240,7 @@ def test_wrong_labels_are_refused_by_field_and_rule(bound: Bound, labels: Any, p
     response = api.post("/v1/keys", {"name": "x", "scopes": ["ledger:spend"], "labels": labels})
     problem_of_refusal(response, 400, (pointer, rule))
     with pytest.raises(Invalid) as refused:
-        services.create_api_key(name="x", scopes=["ledger:spend"], labels=labels)
+        api_keys.create_api_key(name="x", scopes=["ledger:spend"], labels=labels)
     assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (pointer, rule)
     assert ApiKey.objects.count() - keys == 0
 
@@ -248,6 +248,6 @@ def test_wrong_labels_are_refused_by_field_and_rule(bound: Bound, labels: Any, p
 @pytest.mark.parametrize("scope", ["ledger:admin", "ledger:grant", "billing:write", "signals:read", "pages:write"])
 def test_a_scope_whose_calls_carry_no_labels_does_not_go_with_them(db: None, scope: str) -> None:
     with pytest.raises(Invalid) as refused:
-        services.create_api_key(name="x", scopes=["ledger:spend", scope], labels=ADA)
+        api_keys.create_api_key(name="x", scopes=["ledger:spend", scope], labels=ADA)
     assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == ("/scopes", "not-with-labels")
     assert not ApiKey.objects.exists()

@@ -9,8 +9,8 @@ import pytest
 from ledger import reads, services
 from ledger.api.kit.authentication import forget_keys
 from ledger.errors import Invalid
+from ledger.keys import api_keys
 from ledger.models import ApiKey
-from ledger.services import api_keys
 from tests.ledger.api.conftest import ApiClient, nothing_written, problem_of_refusal
 
 pytestmark = pytest.mark.django_db
@@ -100,7 +100,7 @@ def test_credits_do_not_go_to_a_holder_of_another_time(admin: ApiClient, make_ap
 
 def make_key() -> str:
     """A new key with all rights to credits."""
-    _, text = services.create_api_key(name=f"key {ApiKey.objects.count()}", scopes=["ledger:admin"])
+    _, text = api_keys.create_api_key(name=f"key {ApiKey.objects.count()}", scopes=["ledger:admin"])
     return text
 
 
@@ -130,10 +130,10 @@ def test_a_key_of_the_other_kind_of_deployment_is_refused_in_a_sentence(
 
 
 def test_a_rotated_key_stays_of_its_kind(for_tests: Any) -> None:
-    key, _ = services.create_api_key(name="rotated", scopes=["ledger:read"])
-    assert services.rotate_api_key(id=key.pk)[1].startswith("test_")
+    key, _ = api_keys.create_api_key(name="rotated", scopes=["ledger:read"])
+    assert api_keys.rotate_api_key(id=key.pk)[1].startswith("test_")
     for_tests.LEDGER = for_tests.LEDGER | {"TEST_CLOCKS": False}
-    assert not services.rotate_api_key(id=key.pk)[1].startswith("test_")
+    assert not api_keys.rotate_api_key(id=key.pk)[1].startswith("test_")
 
 
 @pytest.mark.parametrize("is_for_tests", [True, False])
@@ -141,9 +141,9 @@ def test_a_given_key_of_the_other_kind_is_refused_and_nothing_is_stored(settings
     settings.LEDGER = settings.LEDGER | {"TEST_CLOCKS": is_for_tests}
     before = ApiKey.objects.count()
     with pytest.raises(Invalid, match="begin with test_"):
-        services.create_api_key(name="given", scopes=["ledger:read"], key=("" if is_for_tests else "test_") + "k" * 30)
+        api_keys.create_api_key(name="given", scopes=["ledger:read"], key=("" if is_for_tests else "test_") + "k" * 30)
     assert ApiKey.objects.count() == before
     given = ("test_" if is_for_tests else "") + "k" * 30
     assert api_keys.is_of_this_deployment(given)
-    assert services.create_api_key(name="given", scopes=["ledger:read"], key=given)[1] == given
+    assert api_keys.create_api_key(name="given", scopes=["ledger:read"], key=given)[1] == given
     assert reads.clock("ada").now is None

@@ -17,8 +17,8 @@ from ledger import services
 from ledger.api.kit import authentication
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.front.application import API_PATHS
+from ledger.keys import api_keys, last_use
 from ledger.models import SCOPES, ApiKey, Rate
-from ledger.services.api_keys import last_use
 from ledger.testing import unique
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
@@ -191,9 +191,9 @@ def test_a_revoked_key_is_refused_at_its_next_lookup(api: ApiClient, holder: str
     now = [1000.0]
     monkeypatch.setattr(authentication.time, "monotonic", lambda: now[0])
     assert api.get("/v1/holders").status_code == 200
-    key = services.find_api_key(api.secret)
+    key = api_keys.find_api_key(api.secret)
     assert key is not None
-    services.revoke_api_key(key)
+    api_keys.revoke_api_key(key)
     now[0] += authentication.CACHED_FOR_SECONDS - 0.01
     assert api.get("/v1/holders").status_code == 200
     now[0] += 0.02

@@ -10,10 +10,9 @@ import pytest
 from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
-from ledger import services
 from ledger.audit.auditing import audit
+from ledger.keys import api_keys, last_use
 from ledger.models import ApiKey
-from ledger.services.api_keys import last_use
 from ledger.testing import unique
 from tests import nodes
 from tests.nodes import Session
@@ -29,7 +28,7 @@ def _tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(**more: Any) -> ApiKey:
     """A new key, last used at this time."""
-    key, _ = services.create_api_key(name=unique("key"), scopes=["ledger:read"])
+    key, _ = api_keys.create_api_key(name=unique("key"), scopes=["ledger:read"])
     ApiKey.objects.filter(pk=key.pk).update(**more)
     key.refresh_from_db()
     return key
@@ -55,7 +54,7 @@ def test_the_register_does_not_cover_the_last_use_and_covers_all_else() -> None:
     key = made()
     last_use.record_uses(connection, [key.pk])
     assert audit([connection.connection]).totals == {}
-    services.rotate_api_key(id=key.pk)
+    api_keys.rotate_api_key(id=key.pk)
     assert audit([connection.connection]).totals == {}
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE ledger_api_key DISABLE TRIGGER USER")
@@ -65,7 +64,7 @@ def test_the_register_does_not_cover_the_last_use_and_covers_all_else() -> None:
 
 def test_a_use_is_recorded_after_the_lookup_returned(committed_db: None) -> None:
     key = made()
-    services.note_use(key)
+    last_use.note_use(key)
     last_use.USES.close()
     assert last_used(key) is not None
 
@@ -74,7 +73,7 @@ def queued_by(key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The keys that are queued when this one is used."""
     queued: list[int] = []
     monkeypatch.setattr(last_use.USES, "submit", lambda pk, notify: queued.append(pk))
-    services.note_use(key)
+    last_use.note_use(key)
     return queued
 
 
@@ -104,7 +103,7 @@ def test_a_server_that_takes_no_writes_is_left_alone_without_an_error(
 
 def test_a_full_queue_does_not_reach_the_request(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_use.USES, "_limit", 0)
-    services.note_use(made())
+    last_use.note_use(made())
 
 
 def test_a_database_that_fails_does_not_reach_the_request(

@@ -18,9 +18,7 @@ from ledger.database.locking import insert_once
 from ledger.database.locks import waits_bounded
 from ledger.entries.previews import preview
 from ledger.errors import IdempotencyKeyReused, KeyExceedsOwn
-from ledger.models import ApiKey, KeyRequest
-from ledger.rules.instants import to_text, to_us
-from ledger.services.api_keys.keys import (
+from ledger.keys.api_keys import (
     ApiKeyRequest,
     RotationRequest,
     create_api_key,
@@ -30,6 +28,8 @@ from ledger.services.api_keys.keys import (
     rotate_api_key,
     with_secret,
 )
+from ledger.models import ApiKey, KeyRequest
+from ledger.rules.instants import to_text, to_us
 from ledger.values import encode_json
 
 RIGHTS: Final = ("scopes", "holder_id", "labels")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from ledger import services
 from ledger.errors import Invalid, KeyEnded, KeyRotating
+from ledger.keys import api_keys
 from ledger.models import ApiKey
 from ledger.testing import FixedClock
 
@@ -19,14 +19,14 @@ TOMORROW = timezone.now() + timedelta(days=1)
 
 def make(**more: Any) -> tuple[ApiKey, str]:
     """A key and its secret."""
-    return services.create_api_key(**{"name": "shop", "scopes": ["ledger:read"]} | more)
+    return api_keys.create_api_key(**{"name": "shop", "scopes": ["ledger:read"]} | more)
 
 
 def test_without_an_overlap_the_former_secret_ends_at_once() -> None:
     key, former = make()
-    rotated, secret = services.rotate_api_key(id=key.pk)
-    assert services.find_api_key(former) is None
-    assert services.find_api_key(secret) == key
+    rotated, secret = api_keys.rotate_api_key(id=key.pk)
+    assert api_keys.find_api_key(former) is None
+    assert api_keys.find_api_key(secret) == key
     assert (rotated.prefix, rotated.former_until) == (secret[:8], None)
     # 256 random bits.
     assert len(secret) == 43
@@ -36,53 +36,53 @@ def test_without_an_overlap_the_former_secret_ends_at_once() -> None:
 def test_with_an_overlap_both_secrets_are_valid_until_the_chosen_instant() -> None:
     with FixedClock(datetime(2026, 3, 1, tzinfo=UTC)) as clock:
         key, former = make()
-        _, secret = services.rotate_api_key(id=key.pk, former_until=datetime(2026, 3, 2, tzinfo=UTC))
+        _, secret = api_keys.rotate_api_key(id=key.pk, former_until=datetime(2026, 3, 2, tzinfo=UTC))
         clock.advance(hours=23, minutes=59)
-        assert services.find_api_key(former) == services.find_api_key(secret) == key
+        assert api_keys.find_api_key(former) == api_keys.find_api_key(secret) == key
         clock.advance(minutes=1)
-        assert services.find_api_key(former) is None
-        assert services.find_api_key(secret) == key
+        assert api_keys.find_api_key(former) is None
+        assert api_keys.find_api_key(secret) == key
 
 
 def test_a_key_keeps_what_it_may_and_how_long() -> None:
     key, _ = make(holder_id="ada", expires_at=TOMORROW, requests_per_second=5, concurrent_requests=2)
-    rotated, _ = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    rotated, _ = api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
     kept = ("name", "scopes", "holder_id", "expires_at", "requests_per_second", "concurrent_requests", "created_at")
     assert [getattr(rotated, name) for name in kept] == [getattr(key, name) for name in kept]
 
 
 def test_a_second_rotation_with_an_overlap_has_to_wait_for_the_end_of_the_first() -> None:
     key, first = make()
-    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    _, second = api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
     before = ApiKey.objects.values().get()
     with pytest.raises(KeyRotating) as refused:
-        services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+        api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
     assert refused.value.facts == {"former_until": f"{TOMORROW:%Y-%m-%dT%H:%M:%S.%fZ}"}
     assert ApiKey.objects.values().get() == before
     ApiKey.objects.update(former_until=PAST)
-    _, third = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
-    assert [services.find_api_key(secret) is not None for secret in (first, second, third)] == [False, True, True]
+    _, third = api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    assert [api_keys.find_api_key(secret) is not None for secret in (first, second, third)] == [False, True, True]
 
 
 def test_a_rotation_without_an_overlap_ends_every_earlier_secret() -> None:
     key, first = make()
-    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
-    _, third = services.rotate_api_key(id=key.pk)
-    assert [services.find_api_key(secret) is not None for secret in (first, second, third)] == [False, False, True]
+    _, second = api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    _, third = api_keys.rotate_api_key(id=key.pk)
+    assert [api_keys.find_api_key(secret) is not None for secret in (first, second, third)] == [False, False, True]
 
 
 def test_a_revoked_key_has_no_valid_secret_left() -> None:
     key, first = make()
-    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
-    services.revoke_api_key(key)
-    assert services.find_api_key(first) is services.find_api_key(second) is None
+    _, second = api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    api_keys.revoke_api_key(key)
+    assert api_keys.find_api_key(first) is api_keys.find_api_key(second) is None
 
 
 def test_an_expired_key_has_no_valid_secret_left() -> None:
     key, first = make()
-    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    _, second = api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
     ApiKey.objects.update(expires_at=PAST)
-    assert services.find_api_key(first) is services.find_api_key(second) is None
+    assert api_keys.find_api_key(first) is api_keys.find_api_key(second) is None
 
 
 @pytest.mark.parametrize("overlap", [None, TOMORROW])
@@ -92,17 +92,17 @@ def test_a_key_that_has_ended_gets_no_other_secret(column: str, how: str, overla
     ApiKey.objects.update(**{column: PAST})
     before = ApiKey.objects.values().get()
     with pytest.raises(KeyEnded) as refused:
-        services.rotate_api_key(id=key.pk, former_until=overlap)
+        api_keys.rotate_api_key(id=key.pk, former_until=overlap)
     assert refused.value.facts == {"how": how}
     assert ApiKey.objects.values().get() == before
 
 
 def test_an_expired_key_with_an_overlap_is_refused_as_expired() -> None:
     key, _ = make()
-    services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
     ApiKey.objects.update(expires_at=PAST)
     with pytest.raises(KeyEnded):
-        services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+        api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_a_wrong_rotation_changes_nothing(wrong: dict[str, Any], pointer: str, r
     key, _ = make()
     before = ApiKey.objects.values().get()
     with pytest.raises(Invalid) as refused:
-        services.rotate_api_key(**{"id": key.pk} | wrong)
+        api_keys.rotate_api_key(**{"id": key.pk} | wrong)
     assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (pointer, rule)
     assert ApiKey.objects.values().get() == before
