@@ -12,7 +12,7 @@ left out. A subclass inherits what it does not define.
 """
 
 from copyreg import __newobj__ as new_object  # type: ignore[attr-defined]
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypedDict, dataclass_transform
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, NotRequired, TypedDict, dataclass_transform
 
 from ledger.values import (
     HOLD_STATES,
@@ -20,6 +20,7 @@ from ledger.values import (
     MAX_REFERENCE_CHARACTERS,
     Amount,
     AnyObject,
+    AppliesTo,
     BudgetName,
     Choice,
     Count,
@@ -122,6 +123,14 @@ class InsufficientCreditsLot(TypedDict):
     state: Annotated[str, Choice(LOT_STATES, "Whether it can be spent.")]
     effective_at: Annotated[str | None, Time("When it can be spent from.", null=True)]
     expires_at: Annotated[str | None, Time("When it expires; null for never.", null=True)]
+    applies_to: NotRequired[Annotated[dict[str, Any], AppliesTo("What its credits can pay for; absent for everything.")]]
+
+
+class CreditsForOtherThings(TypedDict):
+    """Credits that can be spent now, but not for this request."""
+
+    applies_to: Annotated[dict[str, Any], AppliesTo("What they can pay for.")]
+    available: Annotated[int, Credits("How many there are.")]
 
 
 class InsufficientCreditsHold(TypedDict):
@@ -192,6 +201,14 @@ class InsufficientCredits(Refused):
     overage: Annotated[
         OverageFacts | None,
         Members(OverageFacts, "The overage that the request could use, which `available` includes; absent without one."),
+    ] = None
+    for_other_things: Annotated[
+        list[CreditsForOtherThings] | None,
+        ListOf(
+            Members(CreditsForOtherThings),
+            "Credits that can be spent now on other rates or labels only, by what they can pay for; absent without any.",
+            most=10,
+        ),
     ] = None
     top_up: Annotated[
         InsufficientCreditsTopUp | None,

@@ -124,6 +124,7 @@ LOTS: Final = Export(
         "cost_minor": Field("(cost ->> 1)::bigint"),
         "currency": Field("cost ->> 2"),
         "received": Field("COALESCE(open.lot ->> 6, '0') = '1'"),
+        "applies_to": Field("open.lot ->> 7", "text"),
         "reference": Field("opened.reference", "text"),
     },
     source=f"""{LAST_ENTRIES}

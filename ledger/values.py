@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple, NotRequired, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo, available_timezones
 
 MAX_AMOUNT = 2**53 - 1
@@ -37,6 +37,10 @@ HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
 BUDGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+PURPOSE_LABEL = re.compile(r"[^\x00-\x1f\x7f\"\\\[\]{}]{1,64}")
+PURPOSE_LABEL_TEXT: Final = "This must be 1 to 64 characters, without quotes, backslashes, brackets and control characters."
+MAX_PURPOSES: Final = 10
+"""How many rates, and values of a label, a lot can be limited to: they stand in the state on each entry."""
 CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
 IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
 NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
@@ -141,11 +145,15 @@ _ANNOTATIONS: dict[type, dict[str, Annotation]] = {}
 
 
 def _annotations_of(owner: type) -> dict[str, Annotation]:
-    hints = get_type_hints(owner, include_extras=True)
+    hints = {
+        name: get_args(hint)[0] if get_origin(hint) is NotRequired else hint
+        for name, hint in get_type_hints(owner, include_extras=True).items()
+    }
+    absent = getattr(owner, "__optional_keys__", ())
     found = {
         name: [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Value)] for name, hint in hints.items()
     }
-    return {name: Annotation(items[0], not hasattr(owner, name)) for name, items in found.items() if items}
+    return {name: Annotation(items[0], name not in absent and not hasattr(owner, name)) for name, items in found.items() if items}
 
 
 def json_name(value: Any) -> str:
@@ -686,6 +694,73 @@ class Labels(MapOf):
         if field_errors:
             raise InvalidValue(field_errors[0].code, field_errors[0].detail, field_errors[0].pointer)
         return taken
+
+
+class AppliesTo(Value):
+    """What credits can pay for: `rates`, and `labels` with one label and its values. Each list is sorted, without repetitions."""
+
+    def read(self, value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise InvalidValue("not-an-object", f"This must be an object, not {json_name(value)}.")
+        unknown = next((name for name in value if name not in ("rates", "labels")), None)
+        if unknown is not None:
+            raise InvalidValue("unknown-field", "This field does not exist; give rates or labels.", pointer_part(unknown))
+        read: dict[str, Any] = {}
+        if "rates" in value:
+            read["rates"] = self._list(value["rates"], RATE_CODE, "/rates")
+        if "labels" in value:
+            read["labels"] = self._labels(value["labels"])
+        if not read:
+            raise InvalidValue("too-few", "Give rates, labels, or both; or null for credits that can pay for everything.")
+        return read
+
+    def check(self, value: Any) -> dict[str, Any]:
+        return self.read(value)
+
+    def _labels(self, labels: Any) -> dict[str, list[str]]:
+        if type(labels) is not dict:
+            raise InvalidValue("not-an-object", f"This must be an object, not {json_name(labels)}.", "/labels")
+        if len(labels) != 1:
+            raise InvalidValue("too-many" if labels else "too-few", "Give one label, with its values.", "/labels")
+        [(label, values)] = labels.items()
+        if not PURPOSE_LABEL.fullmatch(label):
+            raise InvalidValue("pattern", PURPOSE_LABEL_TEXT, "/labels" + pointer_part(label))
+        return {label: self._list(values, PURPOSE_LABEL, "/labels" + pointer_part(label))}
+
+    @staticmethod
+    def _list(values: Any, pattern: re.Pattern[str], at: str) -> list[str]:
+        if type(values) is not list:
+            raise InvalidValue("not-a-list", f"This must be a list, not {json_name(values)}.", at)
+        if not 1 <= len(values) <= MAX_PURPOSES:
+            raise InvalidValue("too-many" if values else "too-few", f"This must have 1 to {MAX_PURPOSES} elements.", at)
+        for place, value in enumerate(values):
+            if type(value) is not str:
+                raise InvalidValue("not-a-string", f"This must be a string, not {json_name(value)}.", f"{at}/{place}")
+            if not pattern.fullmatch(value):
+                text = PURPOSE_LABEL_TEXT if pattern is PURPOSE_LABEL else f"This must match {pattern.pattern}."
+                raise InvalidValue("pattern", text, f"{at}/{place}")
+        return sorted(set(values))
+
+    def openapi(self) -> dict[str, Any]:
+        def names(pattern: re.Pattern[str]) -> dict[str, Any]:
+            item = {"type": "string", "pattern": f"^{pattern.pattern}$"}
+            return {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_PURPOSES}
+
+        return {
+            "type": "object",
+            "properties": {
+                "rates": names(RATE_CODE),
+                "labels": {
+                    "type": "object",
+                    "propertyNames": {"pattern": f"^{PURPOSE_LABEL.pattern}$"},
+                    "additionalProperties": names(PURPOSE_LABEL),
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                },
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+        }
 
 
 class Quantity(Number):

@@ -69,6 +69,7 @@ NOT_ENOUGH = InsufficientCredits(
     ],
     holds=[],
     earliest_sufficient_at="2026-02-01T00:00:00.000000Z",
+    for_other_things=[{"applies_to": {"rates": ["gpt-4o.output"]}, "available": 500}],
     top_up={"id": 7, "state": "requested", "credits": 1000},
     retry_after_seconds=5,
 )
@@ -79,7 +80,7 @@ BUDGET_PROBLEMS = (
     ),
 )
 
-SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall", "overage", "top_up", "retry_after_seconds")
+SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall", "overage", "for_other_things", "top_up", "retry_after_seconds")
 """The facts of InsufficientCredits that every key gets which may make the request."""
 
 RATE_PROBLEMS = (

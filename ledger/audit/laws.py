@@ -18,11 +18,13 @@ LAWS: dict[str, str] = {
     "spent − refunded + expired + revoked.",
     "lots-sum": "The open lots add up to the balance plus what is owed.",
     "lots-order": "Open lots are in burn order.",
-    "terms": "A lot's effective time, expiry, priority and source never change.",
+    "terms": "A lot's effective time, expiry, priority and source, and what it applies to, never change.",
     "shared": "Receipts of equal terms share a lot: no two received lots, open or held, have the same terms and "
     "currency, and a transfer_in goes into no other lot.",
     "drawn": "The drawn parts add up to the amount, except what was taken on an overdraft.",
     "burn-order": "Credits are taken from the lots that can be spent at that instant, in burn order.",
+    "purpose": "Credits that can pay only for certain rates or labels are spent, held and captured only for these, and neither "
+    "transferred nor used for a debt.",
     "held": "held is the sum of the credits that open holds set aside. Only holds, captures and releases change it.",
     "holds": "An entry changes only the hold that it refers to.",
     "overdraft": "Only a requested adjustment changes an overdraft.",

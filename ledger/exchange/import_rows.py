@@ -12,6 +12,7 @@ from ledger.rules import GrantRequest, RefundRequest, Request, RevokeRequest, Sp
 from ledger.rules.requests import REQUEST_OPTIONS
 from ledger.values import (
     MAX_REFERENCE_CHARACTERS,
+    AppliesTo,
     Boolean,
     Choice,
     FieldError,
@@ -123,7 +124,7 @@ def _typed(shape: Shape[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(type_: Value | None, cell: str) -> Any:
-    if isinstance(type_, Integer | Boolean | Metadata):
+    if isinstance(type_, Integer | Boolean | Metadata | AppliesTo):
         try:
             return decode(cell)
         except ValueError:

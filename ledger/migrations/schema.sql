@@ -158,7 +158,7 @@ COMMENT ON COLUMN ledger_entry.requested       IS 'On a partial spend: how many 
 COMMENT ON COLUMN ledger_entry.effective_at    IS 'The time from which the entry counts; for an expiry the lot''s expiry. Null if it equals recorded_at.';
 COMMENT ON COLUMN ledger_entry.recorded_at     IS 'The server''s clock, read under the holder''s lock.';
 COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, reissue, expire, hold, capture, release, transfer_in, transfer_out, adjust or refusal.';
-COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional or 2 if postpaid, 1 if a transfer opened it]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
+COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional or 2 if postpaid, 1 if a transfer opened it, what it applies to: {"rates": […], "labels": {label: […]}}]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
 COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
 COMMENT ON COLUMN ledger_entry.budgets         IS 'Budgets after this entry: [name, limit, window, hours, time zone, by, label, subject, 1 if hard, sequence from which it counts], and of one that nests its parent and [[by, label, subject]] of its parents; null if there are no budgets.';
@@ -358,6 +358,34 @@ RETURN kind = 'adjust'
         ), false)
     );
 
+-- Returns whether credits that apply to these rates and labels can pay for a use by this rate and with these metadata; both are null for a
+-- use for no certain thing.
+CREATE FUNCTION ledger_applies(applies_to json, rate text, metadata json) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (
+        applies_to -> 'rates' IS NULL
+        OR EXISTS (SELECT FROM json_array_elements_text(applies_to -> 'rates') AS known WHERE known = rate)
+    )
+    AND NOT EXISTS (
+        SELECT FROM json_each(applies_to -> 'labels') AS label
+        WHERE NOT EXISTS (SELECT FROM json_array_elements_text(label.value) AS known WHERE known = metadata ->> label.key)
+    );
+
+-- Returns whether an entry takes nothing from lots, open or held before it, whose credits cannot pay for its use.
+CREATE FUNCTION ledger_lots_apply(lots json, holds json, kind text, drawn json, rate text, metadata json) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN kind NOT IN ('adjust', 'hold', 'spend', 'transfer_out') AND kind <> 'capture'
+    OR NOT EXISTS (
+        SELECT
+        FROM (
+            SELECT lot FROM json_array_elements(lots) AS lot
+            UNION ALL
+            SELECT lot FROM json_array_elements(holds) AS hold CROSS JOIN LATERAL json_array_elements(hold -> 2) AS lot
+        ) AS known
+        JOIN json_array_elements(drawn) AS part ON part ->> 0 = known.lot ->> 0
+        WHERE known.lot -> 7 IS NOT NULL AND ledger_applies(known.lot -> 7, rate, metadata) IS NOT TRUE
+    );
+
 -- Refuses an entry that does not follow from the entry before it:
 --   a gap in the numbers, or a balance other than the previous balance plus the amount;
 --   a recorded_at before that of the previous entry, or beyond the clock (except the previous entry's, after the clock was set back);
@@ -367,6 +395,8 @@ RETURN kind = 'adjust'
 --   an overage that is not the one before it and what the entry used or gave back;
 --   claims that are not those before it, without it taking, withdrawing or settling one;
 --   another instant of the next recurring grant, without it being a grant or setting one;
+--   credits of a lot that cannot pay for its rate and labels, which for a capture are those of its hold, and its own rate if it has one, and
+--   which an entry by billing does not have;
 --   lots that do not add up to the balance (with an overdraft they may add up to more: the difference is the debt).
 -- The lock keeps writers from colliding. This trigger and the primary key make a wrong balance impossible even without the lock.
 -- About the settings see Note [Plans that stay right] below.
@@ -381,7 +411,7 @@ BEGIN
     INTO wrong
     FROM appended n
     LEFT JOIN LATERAL (
-        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs, e.overage, e.claims, e.next_grant_at
+        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs, e.overage, e.claims, e.next_grant_at, e.lots, e.holds
         FROM ledger_entry e
         WHERE e.holder_id = n.holder_id AND e.credit_type = n.credit_type AND e.sequence = n.sequence - 1
         LIMIT 1
@@ -415,6 +445,29 @@ BEGIN
         OR CASE
             WHEN n.claims IS NULL AND p.claims IS NULL THEN false
             ELSE ledger_claims_follow(p.claims, n.kind, n.amount, n.claims) IS NOT TRUE
+        END
+        -- Only what a lot applies to has a brace.
+        OR CASE
+            WHEN strpos(concat(p.lots::text, p.holds::text), '{') = 0 THEN false
+            WHEN n.kind = 'capture' THEN NOT EXISTS (
+                SELECT
+                FROM ledger_entry h
+                WHERE h.holder_id = n.holder_id
+                    AND h.credit_type = n.credit_type
+                    AND h.sequence = n.refers_to
+                    AND ledger_lots_apply(
+                        p.lots, p.holds, n.kind, n.drawn, COALESCE(n.rating ->> 'rate', h.rating ->> 'rate'), h.metadata
+                    )
+                LIMIT 1
+            )
+            ELSE NOT ledger_lots_apply(
+                p.lots,
+                p.holds,
+                n.kind,
+                n.drawn,
+                n.rating ->> 'rate',
+                CASE WHEN (n.kind = 'spend' OR n.kind = 'hold') AND n.actor <> 'billing' THEN n.metadata END
+            )
         END
     LIMIT 1;
     IF FOUND THEN

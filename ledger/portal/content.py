@@ -127,6 +127,7 @@ def _account(found: Balance, unit: CreditUnit, *, hides: bool) -> dict[str, Any]
         "held": None if hides else found.held,
         "owed": None if hides else found.owed,
         "overage": None if hides or found.overage is None else _overage(found.overage),
+        "for_other_things": [] if hides else [each._asdict() for each in found.for_other_things or ()],
     }
 
 
@@ -154,6 +155,7 @@ def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None, lot
                 "source": lot.source,
                 "starts_at": to_text(lot.effective_us) if lot.effective_us > to_us(found.as_of) else None,
                 "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
+                "applies_to": None if lot.applies_to is None else lot.applies_to.shown(),
             }
             for lot in lots[lots_from:lots_until]
         ],

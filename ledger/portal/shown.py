@@ -77,6 +77,12 @@ def _account(account: Mapping[str, Any], chosen: str, content: Content, link: Li
         ]
         words = texts["overage"] if limit is None else texts["overage_limited"]
         parts.append(words.format(used=used, limit=limit, until=_time(account["overage"]["until"], content)))
+    parts += [
+        texts["for_other_things"].format(
+            amount=_number(each["available"], account, content.language), names=_names(each["applies_to"])
+        )
+        for each in account["for_other_things"]
+    ]
     return {
         "name": account["name"],
         "unit": account["unit"],
@@ -135,13 +141,24 @@ def _lots(details: Mapping[str, Any], account: Mapping[str, Any], content: Conte
     rows = [
         (
             Cell(_expiry(lot, content)),
-            Cell(texts[lot["source"]]),
+            Cell(_source(lot, texts)),
             None if hides else Cell(_number(lot["amount"], account, language), is_number=True),
         )
         for lot in details["lots"]
     ]
     headers = (Cell(texts["expires"]), Cell(texts["source"]), None if hides else Cell(texts["amount"], is_number=True))
     return _table("lots", texts["expiring"], texts["no_lots"], headers, rows)
+
+
+def _source(lot: Mapping[str, Any], texts: Mapping[str, str]) -> str:
+    """Whether the credits were bought, and what they are for if they cannot pay for everything."""
+    if not lot["applies_to"]:
+        return texts[lot["source"]]
+    return f"{texts[lot['source']]}, {texts['only_for'].format(names=_names(lot['applies_to']))}"
+
+
+def _names(applies_to: Mapping[str, Any]) -> str:
+    return ", ".join([*applies_to.get("rates", ()), *(name for names in applies_to.get("labels", {}).values() for name in names)])
 
 
 def _expiry(lot: Mapping[str, Any], content: Content) -> str:

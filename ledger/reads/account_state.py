@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from django.utils import timezone
@@ -22,9 +22,10 @@ from ledger.rules.costs.shares import LotCost, LotCosts, decode_costs
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
-from ledger.rules.lots import SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
+from ledger.rules.lots import SINCE_ITS_GRANT, Lots, available, decode, in_burn_order, in_full, total
 from ledger.rules.overage import Overage, decode_overage
 from ledger.rules.pending import settled
+from ledger.rules.purposes import Purpose, Use
 
 Part = TypeVar("Part")
 
@@ -188,6 +189,15 @@ class ShownLot(NamedTuple):
     source: str
     state: str
     cost: LotCost | None = None
+    applies_to: dict[str, Any] | None = None
+    """What its credits can pay for; None: for everything."""
+
+
+class OtherCredits(NamedTuple):
+    """Credits that can be spent, but not on the use of the balance."""
+
+    applies_to: dict[str, Any]
+    available: int
 
 
 class ShownHold(NamedTuple):
@@ -224,6 +234,10 @@ class Balance:
     """The overage in the period of `as_of`; None if there is none then."""
     claims: Claims = ()
     """What will be taken back of the credits that come back, without what expired holds give back."""
+    restricted_lots: Lots = ()
+    """The lots that can be spent at `as_of`, due changes made, whose credits cannot pay for everything."""
+    use: Use | None = None
+    """What `available` is for; None: for everything."""
 
     @property
     def owed(self) -> int:
@@ -234,7 +248,29 @@ class Balance:
     def shown_lots(self) -> list[ShownLot]:
         """The lots with their states at `as_of`."""
         as_of_us, costs = to_us(self.as_of), {cost.lot: cost for cost in self.costs}
-        return [ShownLot(*lot[:6], lot.state(as_of_us), costs.get(lot.grant)) for lot in self.lots]
+        return [
+            ShownLot(
+                *lot[:6],
+                lot.state(as_of_us),
+                costs.get(lot.grant),
+                None if lot.applies_to is None else lot.applies_to.shown(),
+            )
+            for lot in self.lots
+        ]
+
+    def for_use(self, use: Use) -> "Balance":
+        """Return the balance whose `available` counts what can be spent on this use."""
+        paying = sum([lot.remaining for lot in self.restricted_lots if lot.covers(use)])
+        return replace(self, available=self.available + paying, use=use)
+
+    @property
+    def for_other_things(self) -> list[OtherCredits] | None:
+        """What can be spent and is not in `available`, by what it can pay for, in burn order; None if there is none."""
+        amounts: dict[Purpose, int] = {}
+        for lot in self.restricted_lots:
+            if lot.applies_to is not None and not lot.covers(self.use):
+                amounts[lot.applies_to] = amounts.get(lot.applies_to, 0) + lot.remaining
+        return [OtherCredits(purpose.shown(), amount) for purpose, amount in amounts.items()] or None
 
     @property
     def shown_holds(self) -> list[ShownHold]:
@@ -288,13 +324,14 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
     brought = [cost for entry in later for cost in entry.costs if cost.lot == entry.sequence]
     return replace(
         seen,
-        available=max(0, amount + seen.overdraft),
+        available=max(0, available(state.lots, at_us) - state.owed + seen.overdraft),
         balance=amount,
         held=sum(hold.amount for hold in state.holds),
         lots=state.lots,
         holds=state.holds,
         next_expiry=_next_expiry(open_lots),
         costs=(*seen.costs, *brought),
+        restricted_lots=_restricted(state.lots, at_us),
     )
 
 
@@ -353,7 +390,18 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
         costs=row.costs or (),
         overage=account.present_overage,
         claims=account.claims,
+        restricted_lots=_restricted_of(account),
     )
+
+
+def _restricted_of(account: AccountState) -> Lots:
+    if all(lot.applies_to is None for lot in account.lots_and_held_parts):
+        return ()
+    return _restricted(account.settled.lots, account.now_us)
+
+
+def _restricted(lots: Lots, now_us: int) -> Lots:
+    return tuple([lot for lot in lots if lot.applies_to is not None and lot.is_spendable(now_us)])
 
 
 def _account(holder_id: str, credit_type: str) -> dict[str, bytes | None]:

@@ -14,6 +14,7 @@ from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import POSTPAID, Drawn, Lot, Lots
 from ledger.rules.overage import Overage
 from ledger.rules.pending import SettledState, settled
+from ledger.rules.purposes import Use
 from ledger.rules.requests import Request
 
 NO_CHANGES: CostChanges = ()
@@ -65,13 +66,28 @@ class AccountState(NamedTuple):
 
     @property
     def own_available(self) -> int:
-        """The credits that can be held or transferred now, without the overdraft: 0 or more; due entries count, booked or not."""
+        """The credits that can be transferred now, without the overdraft: 0 or more; due entries count, booked or not."""
         return max(0, self._spendable_beyond_debt)
 
     @property
     def available(self) -> int:
-        """The credits that can be spent now, with the overdraft: 0 or more; due entries count, booked or not."""
+        """The credits that can be spent on everything now, with the overdraft: 0 or more; due entries count, booked or not."""
         return max(0, self._spendable_beyond_debt + (self.overdraft or 0))
+
+    def own_available_for(self, use: Use | None) -> int:
+        """As `own_available`, with the credits that can pay for this use and not for everything; None: for no certain thing."""
+        return self.own_available + self.restricted(use)
+
+    def available_for(self, use: Use | None) -> int:
+        """As `available`, with the credits that can pay for this use and not for everything."""
+        return self.available + self.restricted(use)
+
+    def restricted(self, use: Use | None) -> int:
+        """The credits that can be spent now on this use, and not on everything: 0 or more. They repay no debt."""
+        # Every spend passes through here, and hardly any account has such lots.
+        if not [lot for lot in (self.lots_and_held_parts if self.holds else self.lots) if lot.applies_to is not None]:
+            return 0
+        return lot_rules.restricted(self.settled.lots, self.now_us, use)
 
     @property
     def has_due_grants(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ledger.rules.instants import SECOND_US, from_us
+from ledger.rules.purposes import Purpose, Use, encode_purpose, purpose_of
 
 MAX_OPEN_LOTS = 500
 """The room of the account's own lots. It keeps the state on an entry small, and so the cost of a spend."""
@@ -42,7 +43,7 @@ class Lot(NamedTuple):
     `grant` is the sequence of the entry that made the lot, and the lot's name for ever. `remaining` is at least 1: an empty lot
     is no longer listed. The lot can be spent at times in [effective_us, expires_us). `effective_us` is SINCE_ITS_GRANT if the
     lot could be spent as soon as its entry was recorded. `received` marks a lot that a transfer opened: later receipts of equal
-    terms join it.
+    terms join it. `applies_to` says what its credits can pay for; None: for everything.
     """
 
     grant: int
@@ -52,6 +53,7 @@ class Lot(NamedTuple):
     priority: int = DEFAULT_PRIORITY
     source: str = PURCHASED
     received: bool = False
+    applies_to: Purpose | None = None
 
     @property
     def effective_at(self) -> datetime:
@@ -67,6 +69,10 @@ class Lot(NamedTuple):
 
     def is_spendable(self, now_us: int) -> bool:
         return self.effective_us <= now_us and (self.expires_us is None or now_us < self.expires_us)
+
+    def covers(self, use: Use | None) -> bool:
+        """Whether its credits can pay for the use; None is a use for no certain thing."""
+        return self.applies_to is None or self.applies_to.covers(use)
 
     def state(self, now_us: int) -> str:
         """One of LOT_STATES."""
@@ -117,16 +123,25 @@ def in_burn_order(lots: Iterable[Lot]) -> Lots:
     return tuple(sorted(lots, key=lambda lot: lot.burn_rank))
 
 
-def available(lots: Lots, now_us: int) -> int:
-    """Return how many credits can be spent at `now_us`: 0 or more."""
-    return sum([lot.remaining for lot in lots if lot.is_spendable(now_us)])
+def available(lots: Lots, now_us: int, use: Use | None = None) -> int:
+    """Return how many credits can be spent at `now_us`: 0 or more.
+
+    Args:
+        use: what for; None: for no certain thing, so that only credits count that can pay for everything.
+    """
+    return sum([lot.remaining for lot in lots if lot.is_spendable(now_us) and (lot.applies_to is None or lot.covers(use))])
 
 
-def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
+def restricted(lots: Iterable[Lot], now_us: int, use: Use | None = None) -> int:
+    """Return how many credits can be spent at `now_us` on certain things only, and on this use: 0 or more."""
+    return sum([lot.remaining for lot in lots if lot.applies_to is not None and lot.is_spendable(now_us) and lot.covers(use)])
+
+
+def take(lots: Lots, amount: int, now_us: int, use: Use | None = None) -> tuple[Lots, Drawn]:
     """Take `amount` from the spendable lots in burn order; take fewer if there are fewer.
 
     Args:
-        amount: 0 or more.
+        amount: 0 or more. use: as for `available`.
 
     Returns:
         The lots after the taking, and what was drawn from each.
@@ -135,7 +150,7 @@ def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
     drawn: list[tuple[int, int]] = []
     missing = amount
     for lot in lots:
-        if missing and lot.is_spendable(now_us):
+        if missing and lot.is_spendable(now_us) and (lot.applies_to is None or lot.covers(use)):
             part = min(missing, lot.remaining)
             missing -= part
             drawn.append((lot.grant, part))
@@ -200,11 +215,13 @@ def remove(lots: Lots, grant: int, amount: int) -> Lots:
 
 
 def encode(lots: Lots) -> str:
-    """Return the stored and digested form: arrays `[grant, remaining, effective_us, expires_us, priority, source, received]`.
+    """Return the stored and digested form.
 
-    `effective_us` is SINCE_ITS_GRANT (0) for most lots; `source` is 1 for promotional, 2 for postpaid, `received` 1 for a lot
-    that a transfer opened. Times at whole seconds are written as seconds with the exponent 6. Trailing defaults (no expiry,
-    priority 100, purchased, not received) are left out. So an entry stays small, and each list of lots has exactly one form.
+    It has arrays `[grant, remaining, effective_us, expires_us, priority, source, received, applies_to]`. `effective_us` is
+    SINCE_ITS_GRANT (0) for most lots; `source` is 1 for promotional, 2 for postpaid, `received` 1 for a lot that a transfer
+    opened, `applies_to` an object. Times at whole seconds are written as seconds with the exponent 6. Trailing defaults (no
+    expiry, priority 100, purchased, not received, for everything) are left out. So an entry stays small, and each list of lots
+    has exactly one form.
     """
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
@@ -214,6 +231,9 @@ def _encode_lot(lot: Lot) -> str:
     # Cached: most lots of an entry equal those of the entry before, and each is encoded twice, for the digest and for the row.
     head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
     expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
+    if lot.applies_to is not None:
+        source, received = LOT_SOURCES.index(lot.source), int(lot.received)
+        return f"{head},{expires},{lot.priority},{source},{received},{encode_purpose(lot.applies_to)}]"
     if lot.received:
         return f"{head},{expires},{lot.priority},{LOT_SOURCES.index(lot.source)},1]"
     if lot.source != PURCHASED:
@@ -247,7 +267,10 @@ def _decode_lot(fields: list[Any]) -> Lot:
         fields[3] = int(fields[3])
     if len(fields) > 5:
         fields[5] = LOT_SOURCES[fields[5]]
-        fields[6:] = [True] * (len(fields) - 6)
+        if len(fields) > 6:
+            fields[6] = fields[6] == 1
+        if len(fields) > 7:
+            fields[7] = purpose_of(fields[7])
     return Lot(*fields)
 
 

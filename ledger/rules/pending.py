@@ -112,7 +112,7 @@ def expiries(lots: Lots, now_us: int) -> Iterator[Change]:
 
 
 def repayment(lots: Lots, owed: int, now_us: int) -> Iterator[Change]:
-    """Yield the repayment of the debt from lots that are spendable at `now_us`; nothing without a debt or spendable lots."""
+    """Yield the repayment of the debt from lots that are spendable on everything at `now_us`; nothing without a debt or these."""
     if owed == 0:
         return
     lots, drawn = take(lots, owed, now_us)

@@ -49,6 +49,7 @@ from ledger.values import (
     MAX_REASON_CHARACTERS,
     MAX_REFERENCE_CHARACTERS,
     Amount,
+    AppliesTo,
     Boolean,
     BudgetName,
     ByComponent,
@@ -94,6 +95,14 @@ REQUEST_OPTIONS = frozenset(
 
 Reason = Annotated[str, Text("Why, for people.", most=MAX_REASON_CHARACTERS)]
 CountedIn = Annotated[str, CreditType()]
+AppliesToThese = Annotated[
+    dict[str, Any] | None,
+    AppliesTo(
+        "What the credits can pay for: spends and holds by one of the `rates`, and with one of the values of the label in their "
+        "metadata. By default they can pay for everything.",
+        null=True,
+    ),
+]
 Quantities = Annotated[
     dict[str, Decimal] | None,
     ByComponent(Quantity(), "How much of each component of the rate was used; what is not named was not used. 0 costs nothing."),
@@ -202,7 +211,7 @@ class GrantRequest(Request):
     """
 
     operation: ClassVar[str] = "grant"
-    added_later: ClassVar[tuple[str, ...]] = ("paid_minor", "currency", "sold_at", "document")
+    added_later: ClassVar[tuple[str, ...]] = ("paid_minor", "currency", "sold_at", "document", "applies_to")
 
     amount: Annotated[int, Amount("How many, in the smallest unit.")]
     source: Annotated[
@@ -214,6 +223,7 @@ class GrantRequest(Request):
     effective_at: Annotated[datetime | None, Time("When they can be spent from; now by default.", null=True)] = None
     expires_at: Annotated[datetime | None, Time("When they expire; never by default.", null=True)] = None
     priority: Annotated[int, Integer("Lots with a lower number are spent first.", least=0, most=MAX_PRIORITY)] = DEFAULT_PRIORITY
+    applies_to: AppliesToThese = None
     paid_minor: Annotated[
         int | None,
         Integer(
@@ -729,6 +739,7 @@ class RecurringGrantRequest(Request):
     noun: ClassVar[str] = "recurring grant"
     in_batches: ClassVar[bool] = False
     either = (("amount",), ("up_to",))
+    added_later: ClassVar[tuple[str, ...]] = ("applies_to",)
 
     recurring_grant: Annotated[str, RecurringName("Its name, unique in the account.")]
     interval: Annotated[str, Choice(UNITS, "The unit of a period.")]
@@ -753,6 +764,7 @@ class RecurringGrantRequest(Request):
         str, Choice(SOURCES, "Purchased: the holder paid for the credits. Promotional: they were given, and are spent first.")
     ] = PROMOTIONAL
     priority: Annotated[int, Integer("Lots with a lower number are spent first.", least=0, most=MAX_PRIORITY)] = DEFAULT_PRIORITY
+    applies_to: AppliesToThese = None
     expiry: Annotated[
         str,
         Choice(

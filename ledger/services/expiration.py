@@ -68,7 +68,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT
         COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE (l ->> 3)::numeric <= last.now_us), 0) AS expired,
-        COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE (l ->> 2)::numeric <= last.now_us), 0) AS spendable,
+        COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE (l ->> 2)::numeric <= last.now_us AND l ->> 7 IS NULL), 0) AS spendable,
         COALESCE(sum((l ->> 1)::numeric), 0) AS total
     FROM json_array_elements(last.lots) AS l
 ) AS lot

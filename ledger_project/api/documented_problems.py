@@ -149,7 +149,7 @@ def _with_references(schema: Any, schemas: dict[str, Any]) -> Any:
         schemas[name] = {
             "type": "object",
             "description": schema.declared.__doc__,
-            "required": list(members),
+            "required": [member for member, each in members.items() if each.required],
             "properties": _facts({member: each.value for member, each in members.items()}, schemas),
         }
         return {"$ref": _REF + name}

@@ -29,12 +29,15 @@ from ledger.rules.claims import MAX_CLAIMS
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import in_burn_order, postpaid
+from ledger.rules.purposes import Use
 from tests.ledger.rules.cost_model import CostModel
 from tests.ledger.rules.credit_model import DAY_US, ModelAccount, Terms
 
 START_US = to_us(datetime(2025, 1, 1, tzinfo=UTC))
 NEW_LOT_DAYS = 2
 HOUR_US = DAY_US // 24
+PURPOSE, PURPOSES = "job", ("chat", "image")
+"""The label that limits what credits can pay for, and its values."""
 FREE = "free"
 """A rate of 0 credits."""
 
@@ -171,9 +174,10 @@ def _free(request: rules.PricedRequest) -> int | None:
     return None if request.rate is None else 0
 
 
-def _asked(amount: int) -> dict[str, Any]:
-    """The amount as a request has it; only a rate asks for 0."""
-    return {"amount": amount} if amount else {"rate": FREE, "quantity": 3}
+def _asked(amount: int, purpose: str | None = None) -> dict[str, Any]:
+    """The amount as a request has it, where only a rate asks for 0, and what it is for."""
+    asked: dict[str, Any] = {"amount": amount} if amount else {"rate": FREE, "quantity": 3}
+    return asked if purpose is None else asked | {"metadata": {PURPOSE: purpose}}
 
 
 @dataclass
@@ -211,7 +215,7 @@ class RandomHistory:
 
     def grant(
         self, holder: str, amount: int, *, effective_in_us: int = 0, expires_in_us: int | None = None, priority: int = 100,
-        promotional: bool = False, paid_minor: int | None = None, currency: str | None = None,
+        promotional: bool = False, paid_minor: int | None = None, currency: str | None = None, purposes: Sequence[str] = (),
     ) -> None:  # fmt: skip
         now_us, model = self.ledger.now_us, self.models[holder]
         effective_us = now_us + effective_in_us
@@ -221,29 +225,33 @@ class RandomHistory:
             source="promotional" if promotional else "purchased",
             effective_at=from_us(effective_us), expires_at=None if expires_us is None else from_us(expires_us),
             paid_minor=paid_minor, currency=currency,
+            applies_to={"labels": {PURPOSE: list(purposes)}} if purposes else None,
         )  # fmt: skip
         assert entry is not None
         model.catch_up(now_us)
-        model.put(entry.sequence, amount, Terms(effective_us, expires_us, priority, promotional, currency))
+        terms = Terms(effective_us, expires_us, priority, promotional, currency, purposes=frozenset(purposes) or None)
+        model.put(entry.sequence, amount, terms)
         model.grants.add(entry.sequence)
         model.flows["granted"] += amount
         model.repay(now_us)
         self.check(holder)
 
-    def spend(self, holder: str, amount: int, *, partial: bool = False) -> None:
+    def spend(self, holder: str, amount: int, *, partial: bool = False, purpose: str | None = None) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
-        usable = model.usable(now_us)
+        usable = model.usable(now_us, purpose)
         spent = min(amount, usable) if partial else amount
         is_there = spent <= usable and (spent > 0 or amount == 0)
         predicted = self._unless_frozen(holder, None if is_there else InsufficientCredits)
-        if entry := self._execute(rules.SpendRequest, predicted, holder, partial=partial, **_asked(amount)):
+        if entry := self._execute(rules.SpendRequest, predicted, holder, partial=partial, **_asked(amount, purpose)):
             model.catch_up(now_us)
-            assert _units_drawn(entry) == model.spend(entry.sequence, spent, now_us)
+            assert _units_drawn(entry) == model.spend(entry.sequence, spent, now_us, purpose)
             assert (entry.amount, entry.requested) == (-spent, amount if partial else None)
             assert (entry.postpaid or 0) == sum(lot in model.days for lot in model.taken[entry.sequence] if isinstance(lot, int))
         elif isinstance(self.refusal, InsufficientCredits):
-            sufficient_us = model.sufficient_from(amount, now_us)
+            sufficient_us = model.sufficient_from(amount, now_us, purpose)
             assert self.refusal.facts["available"] == usable
+            others = self.refusal.facts.get("for_other_things", [])
+            assert sum(each["available"] for each in others) == model.for_other_things(now_us, purpose)
             assert self.refusal.facts["earliest_sufficient_at"] == (sufficient_us and to_text(sufficient_us))
         self.check(holder)
 
@@ -318,14 +326,15 @@ class RandomHistory:
             model.grants.add(entry.sequence)
         self.check(holder)
 
-    def hold(self, holder: str, amount: int, expires_in_us: int) -> None:
+    def hold(self, holder: str, amount: int, expires_in_us: int, *, purpose: str | None = None) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
         expires_us = now_us + expires_in_us
-        usable = model.own_available(now_us) + model.overage_left(now_us)
-        predicted = self._unless_frozen(holder, None if amount <= usable else InsufficientCredits)
-        if entry := self._execute(rules.HoldRequest, predicted, holder, expires_at=from_us(expires_us), **_asked(amount)):
+        is_there = amount <= model.usable_by_a_hold(now_us, purpose)
+        predicted = self._unless_frozen(holder, None if is_there else InsufficientCredits)
+        asked = _asked(amount, purpose)
+        if entry := self._execute(rules.HoldRequest, predicted, holder, expires_at=from_us(expires_us), **asked):
             model.catch_up(now_us)
-            assert _units_drawn(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us)
+            assert _units_drawn(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us, purpose)
         self.check(holder)
 
     def capture(self, holder: str, hold: int, amount: int | None, *, final: bool = True, beyond: bool = False) -> None:
@@ -337,7 +346,7 @@ class RandomHistory:
             predicted = CaptureExceedsHold
         elif predicted is None and wanted > held and holder in self.frozen:
             predicted = HolderFrozen
-        elif predicted is None and wanted > held + model.own_available(now_us) + model.overage_left(now_us):
+        elif predicted is None and wanted > held + model.usable_by_a_hold(now_us, model.holds[hold].purpose):
             predicted = InsufficientCredits
         entry = self._execute(
             rules.CaptureRequest, predicted, holder, hold=hold, amount=amount, final=final,
@@ -535,6 +544,9 @@ class RandomHistory:
             number: (lot, left) for number, (lot, left) in model.claims.items() if left
         }
         assert account.own_available == model.own_available(now_us)
+        for purpose in PURPOSES:
+            use = Use(None, {PURPOSE: purpose})
+            assert account.available_for(use) == model.available(now_us) + model.restricted(now_us, purpose)
         assert account.balance >= 0 or account.overdraft is not None
         assert model.identity_holds
         self._check_chain(holder, account)
@@ -566,14 +578,21 @@ class RandomHistory:
             (
                 lambda: self.wait(chance.choice((1, HOUR_US, 7 * HOUR_US, DAY_US))),
                 lambda: self._random_grant(chance, holder),
-                lambda: self.spend(holder, chance.randint(0, 40), partial=chance.random() < 0.2),
+                lambda: self.spend(
+                    holder, chance.randint(0, 40), partial=chance.random() < 0.2, purpose=chance.choice((None, *PURPOSES))
+                ),
                 lambda: self.refund(
                     holder, self._some(chance, holder, self._refundable(holder)), chance.choice((None, chance.randint(1, 20)))
                 ),
                 lambda: self.revoke(
                     holder, self._some(chance, holder, self.models[holder].lots), chance.choice((None, chance.randint(1, 20)))
                 ),
-                lambda: self.hold(holder, chance.randint(0, 60), chance.choice((1, HOUR_US, DAY_US, 3 * DAY_US))),
+                lambda: self.hold(
+                    holder,
+                    chance.randint(0, 60),
+                    chance.choice((1, HOUR_US, DAY_US, 3 * DAY_US)),
+                    purpose=chance.choice((None, *PURPOSES)),
+                ),
                 lambda: self.capture(
                     holder,
                     self._some(chance, holder, self.models[holder].holds),
@@ -619,6 +638,7 @@ class RandomHistory:
             promotional=promotional,
             paid_minor=paid_minor,
             currency=currency,
+            purposes=chance.choice(((), (), (), ("chat",), PURPOSES)),
         )
 
     def _refundable(self, holder: str) -> list[int]:
@@ -634,7 +654,8 @@ class RandomHistory:
 
 def _terms_of(lot: Lot, currency: str | None) -> Terms:
     """What a lot keeps from its grant."""
-    return Terms(lot.effective_us, lot.expires_us, lot.priority, lot.source == "promotional", currency)
+    purposes = None if lot.applies_to is None else frozenset(dict(lot.applies_to.labels)[PURPOSE])
+    return Terms(lot.effective_us, lot.expires_us, lot.priority, lot.source == "promotional", currency, purposes=purposes)
 
 
 def _units_drawn(entry: Entry) -> list[int]:

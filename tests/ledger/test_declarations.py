@@ -48,6 +48,7 @@ from ledger.signals.api import schemas as signal_schemas
 from ledger.signals.types import TypeName
 from ledger.statements import api as statements
 from ledger.values import (
+    AppliesTo,
     Boolean,
     ByComponent,
     Choice,
@@ -214,6 +215,8 @@ def good(value: Value) -> Any:
             return "a" * value.most
         case Metadata():
             return {"a": [1, {"b": None}]}
+        case AppliesTo():
+            return {"rates": ["chat", "gpt-4o.output"], "labels": {"member": ["ada"]}}
         case MapOf():
             return {"seats": good(value.child)}
         case ListOf():
@@ -323,6 +326,22 @@ def cases(value: Value) -> Iterator[Case]:
             yield from [({"de": each}, f"/de{at}", code) for each, at, code in [*cases(value.child), (None, "", "not-a-string")]]
         case Amounts():
             yield from [(5, "", "not-an-object"), ({}, "", "not-an-object"), ({"tax_rate": "1"}, "/tax_rate", "unknown-field")]
+        case AppliesTo():
+            yield from [(5, "", "not-an-object"), ([], "", "not-an-object"), ({}, "", "too-few")]
+            yield from [
+                ({"rates": ["chat"]}, "", ""),
+                ({"labels": {"a b": ["ä"] * 10}}, "", ""),
+                ({"x": []}, "/x", "unknown-field"),
+            ]
+            yield from [({"rates": []}, "/rates", "too-few"), ({"rates": ["a"] * 11}, "/rates", "too-many")]
+            yield from [({"rates": "a"}, "/rates", "not-a-list"), ({"rates": ["a", 5]}, "/rates/1", "not-a-string")]
+            yield from [({"rates": [each]}, "/rates/0", "pattern") for each in ("", "A", "a" * 65)]
+            yield from [({"labels": []}, "/labels", "not-an-object"), ({"labels": {}}, "/labels", "too-few")]
+            yield {"labels": {"a": ["x"], "b": ["y"]}}, "/labels", "too-many"
+            yield from [({"labels": {each: ["x"]}}, "/labels" + pointer_part(each), "pattern") for each in ("", "a" * 65, "a]")]
+            yield from [
+                ({"labels": {"a": [each]}}, "/labels/a/0", "pattern") for each in ("", "a" * 65, 'a"', "a\\", "{", "\x00")
+            ]
         case ByComponent():
             yield from [(5, "", "not-an-object"), ([], "", "not-an-object"), ({}, "", "too-few")]
             yield {f"k{n}": good(value.child) for n in range(value.max_keys + 1)}, "", "too-many-keys"

@@ -202,6 +202,8 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_lock": "v",
         "ledger_open": "v",
         "ledger_entry_follows": "v",
+        "ledger_applies": "i",
+        "ledger_lots_apply": "i",
         "ledger_count_entry": "v",
         "ledger_budget_counters": "s",
         "ledger_refuse_closed_day": "v",

@@ -23,6 +23,7 @@ from ledger.rules.costs.shares import LotCosts
 from ledger.rules.kinds import taken_by
 from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.rules.texts.entry_texts import setting_text
+from ledger.rules.texts.purpose_texts import purpose_words
 
 
 def lots_table(
@@ -31,6 +32,7 @@ def lots_table(
     """Return the lots in burn order, each with its origin, and with what is left of its cost if one of them was sold."""
     left = {cost.lot: currency_unit(cost.currency).amount(cost.left) for cost in costs}
     sold = [("Cost left", lambda lot: digits(left.get(lot.grant, "")))] if left else []
+    purposes = [("Pays for", _purpose)] if any(lot.applies_to is not None for lot in lots) else []
     return table_of(
         lots,
         ("Lot", lambda lot: entry_link(holder_id, credit_type, lot.grant)),
@@ -41,7 +43,12 @@ def lots_table(
         ("Expires", lambda lot: timestamp(lot.expires_at) or "never"),
         ("State", lambda lot: _lot_state(lot, at)),
         *sold,
+        *purposes,
     )
+
+
+def _purpose(lot: Lot) -> str:
+    return "everything" if lot.applies_to is None else purpose_words(lot.applies_to.shown())
 
 
 def _lot_state(lot: Lot, at: datetime) -> str:

@@ -15,6 +15,7 @@ from ledger.rules.instants import from_us, to_us
 from ledger.rules.requests import Request
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.rules.texts.entry_texts import entry_text
+from ledger.rules.texts.purpose_texts import purpose_words
 from ledger.units import unit_of
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -72,7 +73,8 @@ def _lots(entry: Entry, before: Balance, unit: CreditUnit) -> list[str]:
 
 def _opened(lot: Lot, unit: CreditUnit) -> str:
     starts = "" if lot.effective_us == 0 else f", usable from {instant_words(from_us(lot.effective_us))}"
-    return f"A new {lot.source} lot of {unit.number(lot.remaining)}{starts}{_until(lot)}."
+    purpose = "" if lot.applies_to is None else f", {purpose_words(lot.applies_to.shown())}"
+    return f"A new {lot.source} lot of {unit.number(lot.remaining)}{purpose}{starts}{_until(lot)}."
 
 
 def _until(lot: Lot | None) -> str:

@@ -15,7 +15,7 @@ from ledger import reads, services
 from ledger.admin.forms.credit_amounts import CreditAmountsForm
 from ledger.admin.forms.credit_types import fact_writer
 from ledger.admin.forms.dry_runs import RequestT, dry_run_of
-from ledger.admin.kit.forms.fields import Shown, made
+from ledger.admin.kit.forms.fields import Shown, made, purpose_field
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.admin.links import account_url, entry_url
@@ -171,12 +171,28 @@ class GrantForm(RecipientForm[GrantRequest]):
         "expires_at": Shown(label="Expires at (UTC)", help="The credits expire at this time; empty for never."),
         "effective_at": Shown(label="Effective at (UTC)", help="The credits are usable from this time; empty for now."),
         "priority": Shown(help="The ledger uses lots with a lower number first."),
+        "applies_to": Shown(
+            label="Pays only for",
+            make=purpose_field,
+            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value, such as "
+            "member=ada. Spends and holds of other things pass these credits over.",
+        ),
         "paid_minor": Shown(label="Paid, in minor units", help="What was paid without tax, such as 10000 for 100.00 EUR."),
         "currency": Shown(help="Of what was paid, such as EUR."),
         "sold_at": Shown(label="Sold at (UTC)", help="Empty for now."),
         "document": Shown(help="Of the sale in your books, such as an invoice's number."),
     }
-    folded = ("reference", "expires_at", "effective_at", "priority", "paid_minor", "currency", "sold_at", "document")
+    folded = (
+        "reference",
+        "expires_at",
+        "effective_at",
+        "priority",
+        "applies_to",
+        "paid_minor",
+        "currency",
+        "sold_at",
+        "document",
+    )
 
     def clean(self) -> dict[str, Any]:
         """Compute the chosen expiry: the end of a day, so that the same form makes the same request all day."""
@@ -243,6 +259,11 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
         "time_zone": Shown(help="Such as Europe/Berlin."),
         "source": Shown(help="Purchased: the holder paid for the credits."),
         "priority": Shown(help="Lots with a lower number are spent first."),
+        "applies_to": Shown(
+            label="Pays only for",
+            make=purpose_field,
+            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value.",
+        ),
         "expiry": Shown(help="When the credits of a period expire; rollover keeps unspent credits up to a cap."),
         "expires_after_days": Shown(label="Days", help="With after_days: how many days after the start of the period."),
         "rollover_cap": Shown(label="Kept at most", help="With rollover: how many unspent credits the next period keeps."),

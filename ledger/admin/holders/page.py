@@ -39,6 +39,7 @@ from ledger.rules.lots import Lot
 from ledger.rules.texts.budget_texts import scope_words, window_words
 from ledger.rules.texts.credit_units import CreditUnit, currency_unit
 from ledger.rules.texts.entry_texts import REASONS_OF_THE_LEDGER, entry_text
+from ledger.rules.texts.purpose_texts import purpose_words
 from ledger.rules.texts.recurring_texts import amount_words, expiry_words, name_words
 from ledger.rules.texts.refusal_texts import when
 from ledger.rules.usage_rates import BurnRate, stocks_of
@@ -206,6 +207,7 @@ def _bar(account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
     overdraft_left = min(max(account.overdraft - account.owed, 0), account.available)
     parts = [
         ("spendable", "Spendable", account.available - overdraft_left),
+        ("restricted", "For some things only", sum(lot.remaining for lot in account.restricted_lots)),
         ("overdraft", "Overdraft left", overdraft_left),
         ("held", "Held", sum(hold.amount for hold in account.holds if not hold.is_expired(now_us))),
         ("later", "Not yet effective", sum(lot.remaining for lot in account.lots if lot.effective_us > now_us)),
@@ -263,6 +265,7 @@ def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, no
         "cost": None if cost is None else currency_unit(cost.currency).amount(cost.left),
         "source": f"{lot.source}, received" if lot.received else lot.source,
         "priority": lot.priority if lot.priority != 100 else None,
+        "purpose": purpose_words(None if lot.applies_to is None else lot.applies_to.shown()),
         "grant": grant,
     }
 

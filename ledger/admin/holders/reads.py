@@ -35,7 +35,9 @@ LEFT JOIN LATERAL (
         SELECT
             COALESCE(sum((lot ->> 1)::bigint), 0)::bigint AS in_lots,
             COALESCE(sum((lot ->> 1)::bigint) FILTER (
-                WHERE (lot ->> 2)::numeric <= now.us AND (lot ->> 3 IS NULL OR now.us < (lot ->> 3)::numeric)
+                WHERE (lot ->> 2)::numeric <= now.us
+                    AND (lot ->> 3 IS NULL OR now.us < (lot ->> 3)::numeric)
+                    AND lot -> 7 IS NULL
             ), 0)::bigint AS spendable
         FROM json_array_elements(lots) AS lot CROSS JOIN (SELECT extract(epoch FROM instants.at) * 1000000 AS us) AS now
     ) AS sums

@@ -87,10 +87,17 @@ class Grants(Write):
         GrantRequest,
         "grantCredits",
         "Grant credits",
-        "Adds credits as a new lot, which can expire. The first grant creates the holder. New credits repay the overdraft first.",
+        "Adds credits as a new lot, which can expire. The first grant creates the holder. New credits repay the overdraft first, "
+        "unless `applies_to` limits what they can pay for: then spends and holds by other rates or with other labels pass the "
+        "lot over, and it is neither transferred nor used for a debt.",
         tag=CREDITS,
         scope=LEDGER_GRANT,
-        examples={"a purchase": examples.GRANT_BODY, "with what was paid": examples.SALE_BODY, "the least": {"amount": 100}},
+        examples={
+            "a purchase": examples.GRANT_BODY,
+            "with what was paid": examples.SALE_BODY,
+            "for some things only": examples.RESTRICTED_BODY,
+            "the least": {"amount": 100},
+        },
         response=examples.GRANT,
         problems=[LOT_LIMIT],
     )

@@ -19,6 +19,7 @@ from ledger.api.kit.writing.rendering import Response, json_response, time_text
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.parameters import ETAG_HEADER, HOLDER_PATH, IF_NONE_MATCH_HEADER
 from ledger.reads import Balance
+from ledger.rules.purposes import Use
 
 HISTORY = "History"
 
@@ -32,9 +33,10 @@ class HolderBalance(Endpoint):
     @operation(
         "readBalance",
         "Read a balance",
-        "The credits you can spend now, or at an instant, with the open lots in burn order. An unknown holder has zeros. The "
-        "call takes no lock: another request may spend the credits before you do. Without `at` the response has an ETag; a write "
-        "with this ETag as If-Match needs an account without a later entry.",
+        "The credits you can spend now, or at an instant, with the open lots in burn order. An unknown holder has zeros. "
+        "`for_other_things` has the credits that can pay only for certain rates or labels; `available` includes them if `rate` "
+        "or `label` names such a use. The call takes no lock: another request may spend the credits before you do. Without `at` "
+        "the response has an ETag; a write with this ETag as If-Match needs an account without a later entry.",
         tag=HISTORY,
         scope=LEDGER_READ,
         with_labels=True,
@@ -49,20 +51,24 @@ class HolderBalance(Endpoint):
         """Read the holder's balance: a current one together with others that are read at the same time."""
         query = read_query(request_schemas.BalanceQuery, request)
         credit_type, at = query["credit_type"], query.get("at")
+        rate, label = query.get("rate"), query.get("label")
+        use = None if rate is None and label is None else Use(rate, dict([label] if label else []))
         if query["by"] == "effective":
             look = partial(reads.balance_by_effective_time, holder, credit_type, at=at)
-            return lambda: json_response(response_schemas.AccountBalanceSerializer.body(look()))
+            return lambda: json_response(_body(look(), use))
         if at is not None:
-            return lambda: json_response(
-                response_schemas.AccountBalanceSerializer.body(reads.balance(holder, credit_type, at=at))
-            )
-        return QueuedRequest(reads.BALANCES, (holder, credit_type), partial(self._current, request))
+            return lambda: json_response(_body(reads.balance(holder, credit_type, at=at), use))
+        return QueuedRequest(reads.BALANCES, (holder, credit_type), partial(self._current, request, use))
 
-    def _current(self, request: HttpRequest, found: Balance) -> Response:
+    def _current(self, request: HttpRequest, use: Use | None, found: Balance) -> Response:
         headers = {"ETag": etag(found.sequence)}
         if found.is_as_written and is_known(request, found.sequence):
             return Response(b"", status_code=304, headers=headers)
-        return json_response(response_schemas.AccountBalanceSerializer.body(found), headers=headers)
+        return json_response(_body(found, use), headers=headers)
+
+
+def _body(found: Balance, use: Use | None) -> dict[str, Any]:
+    return response_schemas.AccountBalanceSerializer.body(found if use is None else found.for_use(use))
 
 
 class BalancesSerializer(serializers.Serializer):

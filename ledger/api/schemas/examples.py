@@ -12,6 +12,11 @@ GRANT_BODY: dict[str, Any] = {
     "reference": "order-7781",
     "metadata": {"channel": "web"},
 }
+RESTRICTED_BODY: dict[str, Any] = {
+    "amount": 500,
+    "source": "promotional",
+    "applies_to": {"rates": ["gpt-4o.input", "gpt-4o.output"], "labels": {"member": ["ada"]}},
+}
 SALE_BODY: dict[str, Any] = GRANT_BODY | {"paid_minor": 9900, "currency": "EUR", "document": "INV-2026-0017"}
 SPEND_BODY: dict[str, Any] = {"amount": 3, "reason": "3 e-mails", "reference": "campaign-12"}
 REFUND_BODY: dict[str, Any] = {"spend": 2, "amount": 1, "reason": "1 e-mail bounced"}

@@ -32,6 +32,7 @@ from ledger.values import (
     IdempotencyKey,
     InvalidValue,
     ListOf,
+    RateCode,
     Text,
     Time,
 )
@@ -120,6 +121,17 @@ class EntryQuery(Record):
     credit_type: CountedIn = "credits"
 
 
+class MetadataPair(Text):
+    """A key of the metadata and its value in a query: `order:7781`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, most=565, least=2, pattern="[^:]{1,64}:[^\\n]{0,500}")
+
+    def read(self, value: Any) -> Any:
+        name, _, wanted = super().read(value).partition(":")
+        return name, wanted
+
+
 @dataclass(frozen=True, kw_only=True)
 class BalanceQuery(EntryQuery):
     """The query of a balance: the account, and the instant."""
@@ -132,6 +144,12 @@ class BalanceQuery(EntryQuery):
             "`recorded`: by the entries recorded by then. `effective`: by all entries recorded until now that count then.",
         ),
     ] = "recorded"
+    rate: Annotated[
+        str | None, RateCode("`available` counts what a spend by this rate can use; by default what every spend can use.")
+    ] = None
+    label: Annotated[
+        tuple[str, str] | None, MetadataPair("The same for a spend with this label in its metadata: `member:ada`.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,17 +179,6 @@ class AccountRefs(Text):
     def read(self, value: Any) -> Any:
         parts = [part.partition("/") for part in super().read(value).split(",")]
         return [(holder, credit_type or "credits") for holder, _, credit_type in parts]
-
-
-class MetadataPair(Text):
-    """A key of the metadata and its value in a query: `order:7781`."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text, most=565, least=2, pattern="[^:]{1,64}:[^\\n]{0,500}")
-
-    def read(self, value: Any) -> Any:
-        name, _, wanted = super().read(value).partition(":")
-        return name, wanted
 
 
 class FeedPlace(Text):

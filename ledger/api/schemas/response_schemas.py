@@ -337,6 +337,10 @@ class RecurringGrantBodySerializer(ResponseSchema):
     )
     ends_at = _time(allow_null=True, help_text="No period begins from then on.")
     periods = computed(Whole(allow_null=True, help_text="How many periods there are."), "terms.periods")
+    applies_to = computed(
+        serializers.DictField(allow_null=True, help_text="What the credits can pay for, as in a grant; null for everything."),
+        "terms.applies_to",
+    )
     set_by = computed(Whole(min_value=1, help_text="The entry that set these terms."), "grant.setting")
     last_entry = Whole(allow_null=True, min_value=1, help_text="The entry of the last period since then.")
     granted_until = _time(allow_null=True, help_text="The end of the last period that was granted.")
@@ -379,6 +383,28 @@ class HolderClockBodySerializer(ResponseSchema):
 # Balances --------------------------------------------------------------------------------------------
 
 
+class AppliesToSerializer(ResponseSchema):
+    """What credits can pay for: these rates, and these values of a label."""
+
+    rates = computed(
+        serializers.ListField(child=serializers.CharField(), required=False, help_text="The rates."),
+        lambda applies_to: applies_to.get("rates"),
+    )
+    labels = computed(
+        serializers.DictField(
+            child=serializers.ListField(child=serializers.CharField()), required=False, help_text="The values of a label."
+        ),
+        lambda applies_to: applies_to.get("labels"),
+    )
+
+
+class OtherCreditsSerializer(ResponseSchema):
+    """Credits that can be spent, but not on everything."""
+
+    applies_to = AppliesToSerializer(help_text="What they can pay for.")
+    available = _Sum(min_value=1, help_text="How many there are.")
+
+
 class LotSerializer(ResponseSchema):
     """The rest of a grant."""
 
@@ -397,6 +423,7 @@ class LotSerializer(ResponseSchema):
         help_text="Whether the lot can be spent. The list contains an expired lot until the ledger books its expiry.",
     )
     cost = LotCostSerializer(required=False, help_text="If its credits were sold: what they still cost.")
+    applies_to = AppliesToSerializer(required=False, help_text="What its credits can pay for; absent for everything.")
 
 
 class GrantedSerializer(EntrySerializer):
@@ -428,10 +455,11 @@ class AccountBalanceSerializer(ResponseSchema):
 
     holder_id = serializers.CharField(help_text="Who owns the credits.")
     credit_type = serializers.CharField(help_text="What is counted.")
-    available = _Sum(help_text="What can be spent at `as_of`.")
+    available = _Sum(help_text="What can be spent at `as_of`: on everything, or on the `rate` and `label` of the query.")
     balance = _Sum(
         min_value=-MAX_AMOUNT,
-        help_text="The sum of all entries: `available`, and lots that are not yet effective, or expired but not booked.",
+        help_text="The sum of all entries: `available`, `for_other_things`, and lots that are not yet effective, or expired but "
+        "not booked.",
     )
     held = _Sum(help_text="Credits set aside: the sum of `holds`.")
     sequence = Whole(help_text="The last entry; 0 for a holder without entries.")
@@ -445,6 +473,11 @@ class AccountBalanceSerializer(ResponseSchema):
         allow_null=True,
         help_text="What may be used beyond `available` in this period; null without an agreement. Spends use it, and `available` "
         "does not include it.",
+    )
+    for_other_things = OtherCreditsSerializer(
+        many=True,
+        required=False,
+        help_text="What else can be spent, but only on certain rates or labels, in the order of use; absent without any.",
     )
 
 
@@ -601,6 +634,7 @@ class StateLotSerializer(serializers.Serializer):
     priority = serializers.IntegerField(help_text="Lots with a lower number are spent first.")
     source = serializers.CharField(help_text="purchased, promotional or postpaid.")  # type: ignore[assignment]
     state = serializers.CharField(help_text="spendable, not_yet_effective, or expired but not booked.")
+    applies_to = AppliesToSerializer(required=False, help_text="What its credits can pay for; absent for everything.")
 
 
 class StateSerializer(serializers.Serializer):

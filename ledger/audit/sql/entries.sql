@@ -15,7 +15,7 @@ WITH clock AS (
 ), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
-        e.lots, e.drawn, e.holds, e.costs, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant', e.counterpart ->> 'overage', e.counterpart ->> 'claim') AS budget, e.idempotency_key, e.request_digest, e.actor, e.effective_at, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, e.costs, e.rating ->> 'rate' AS rate, e.metadata, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant', e.counterpart ->> 'overage', e.counterpart ->> 'claim') AS budget, e.idempotency_key, e.request_digest, e.actor, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
         lag(e.balance) OVER account AS p_balance,
@@ -70,6 +70,7 @@ WITH clock AS (
         AND f.held = f.p_held
         AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
         AND (f.kind = 'refusal' OR f.amount < 0)
+        AND (f.kind = 'refusal' OR strpos(f.p_lots_text, '{') = 0)
         AND (f.kind = 'spend' OR (f.amount = 0 AND f.drawn::text = '[]' AND f.lots_text = f.p_lots_text))
         AND CASE
             WHEN f.kind = 'refusal' THEN true
@@ -99,7 +100,7 @@ WITH clock AS (
 ), classified AS (
     SELECT
         d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.refers_to, d.refunded_total, d.overdraft,
-        d.lots, d.drawn, d.holds, d.costs, d.setting, d.budget, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
+        d.lots, d.drawn, d.holds, d.costs, d.rate, d.metadata, d.actor, d.setting, d.budget, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
         d.moves_next_grant AND d.sequence = COALESCE(d.p_sequence, 0) + 1 AS moves_next_grant,
         d.lots_text,
         d.drawn::text AS drawn_text,
@@ -133,10 +134,10 @@ WITH clock AS (
 ), formed AS (
     SELECT
         t.*,
-        t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,[12]|,[012],1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
+        t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,[12]|,[012],1|,[012],[01],\{("rates":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\]|"rates":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\],"labels":\{"[^"\\\[\]{}]+":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\]\}|"labels":\{"[^"\\\[\]{}]+":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\]\})\})?)?)?\](,(?!\])|(?=\]$)))*\]$'
             AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
             AND COALESCE(t.holds_text, '[]')
-                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,[12]|,[012],1)?)?)?\](,(?!\])|(?=\]\])))*\]\](,(?!\])|(?=\]$)))*\]$'
+                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,[12]|,[012],1|,[012],[01],\{("rates":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\]|"rates":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\],"labels":\{"[^"\\\[\]{}]+":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\]\}|"labels":\{"[^"\\\[\]{}]+":\["[^"\\\[\]{}]+"(,"[^"\\\[\]{}]+")*\]\})\})?)?)?\](,(?!\])|(?=\]\])))*\]\](,(?!\])|(?=\]$)))*\]$'
             AS is_canonical
     FROM classified t
 ), judged AS (
@@ -159,25 +160,54 @@ WITH clock AS (
             ELSE (
                 WITH lot_before AS (
                     SELECT (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received, place
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, NULLIF(l ->> 6, '0') AS received, l ->> 7 AS applies_to, place
                     FROM json_array_elements(f.p_lots) WITH ORDINALITY AS u (l, place)
                 ), lot AS (
                     SELECT (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received, place
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, NULLIF(l ->> 6, '0') AS received, l ->> 7 AS applies_to, place
                     FROM json_array_elements(f.lots) WITH ORDINALITY AS u (l, place)
                 ), part_before AS (
                     SELECT (h ->> 0)::numeric AS hold, (h ->> 1)::numeric AS hold_expires_us,
                         (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, NULLIF(l ->> 6, '0') AS received, l ->> 7 AS applies_to
                     FROM json_array_elements(f.p_holds) AS h, json_array_elements(h -> 2) AS l
                 ), part AS (
                     SELECT (h ->> 0)::numeric AS hold, (h ->> 1)::numeric AS hold_expires_us,
                         (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, NULLIF(l ->> 6, '0') AS received, l ->> 7 AS applies_to
                     FROM json_array_elements(f.holds) AS h, json_array_elements(h -> 2) AS l
                 ), drawn AS (
                     SELECT (d ->> 0)::numeric AS lot, (d ->> 1)::numeric AS amount
                     FROM json_array_elements(f.drawn) AS d
+                ), purpose AS (
+                    -- What the entry is for: a capture is for the labels of its hold, and for the rate of it unless it has its own.
+                    SELECT
+                        CASE WHEN f.kind IN ('spend', 'hold', 'capture') THEN COALESCE(f.rate, h.rating ->> 'rate') END AS rate,
+                        CASE WHEN (f.kind = 'spend' OR f.kind = 'hold') AND f.actor <> 'billing' THEN f.metadata WHEN f.kind = 'capture' THEN h.metadata END AS metadata
+                    FROM (SELECT) AS one
+                    LEFT JOIN ledger_entry h
+                        ON f.kind = 'capture' AND h.holder_id = f.holder_id AND h.credit_type = f.credit_type AND h.sequence = f.refers_to
+                ), barred AS (
+                    -- The lots whose credits cannot pay for that.
+                    SELECT DISTINCT known.lot
+                    FROM (
+                        SELECT lot, applies_to::json AS applies_to FROM lot_before
+                        UNION ALL
+                        SELECT lot, applies_to::json FROM part_before
+                    ) AS known
+                    CROSS JOIN purpose
+                    WHERE known.applies_to IS NOT NULL
+                        AND (f.kind IN ('adjust', 'hold', 'spend', 'transfer_out') OR f.kind = 'capture')
+                        AND (
+                            (
+                                known.applies_to -> 'rates' IS NOT NULL
+                                AND NOT COALESCE((known.applies_to -> 'rates')::jsonb ? purpose.rate, false)
+                            ) OR EXISTS (
+                                SELECT
+                                FROM json_each(known.applies_to -> 'labels') AS label
+                                WHERE NOT COALESCE(label.value::jsonb ? (purpose.metadata ->> label.key), false)
+                            )
+                        )
                 ), facts AS (
                     SELECT
                         COALESCE((SELECT sum(amount) FROM drawn), 0) AS drawn,
@@ -193,8 +223,10 @@ WITH clock AS (
                     SELECT b.lot, b.place, b.remaining,
                         CASE
                             WHEN b.effective_us <= f.effective_us AND (b.expires_us IS NULL OR b.expires_us > f.effective_us)
+                                AND b.lot NOT IN (SELECT lot FROM barred)
                             THEN LEAST(b.remaining, GREATEST(0, w.due - COALESCE(sum(b.remaining) FILTER (
                                 WHERE b.effective_us <= f.effective_us AND (b.expires_us IS NULL OR b.expires_us > f.effective_us)
+                                    AND b.lot NOT IN (SELECT lot FROM barred)
                             ) OVER (ORDER BY b.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)))
                             ELSE 0
                         END AS amount
@@ -253,8 +285,8 @@ WITH clock AS (
                         LEFT JOIN lot_before b USING (lot)
                         WHERE CASE
                             WHEN b.lot IS NOT NULL THEN
-                                (n.effective_us, n.expires_us, n.priority, n.promotional, n.received)
-                                IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional, b.received)
+                                (n.effective_us, n.expires_us, n.priority, n.promotional, n.received, n.applies_to)
+                                IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional, b.received, b.applies_to)
                             WHEN n.lot = f.sequence THEN f.kind NOT IN ('grant', 'transfer_in', 'refund', 'reissue')
                                 OR (f.kind = 'transfer_in') <> (n.received IS NOT NULL)
                                 OR (
@@ -269,7 +301,7 @@ WITH clock AS (
                                     FROM lot_before AS replaced
                                     WHERE replaced.lot = f.refers_to
                                         AND (replaced.effective_us = n.effective_us OR (n.effective_us = 0 AND replaced.effective_us <= f.effective_us))
-                                        AND replaced.promotional IS NOT DISTINCT FROM n.promotional
+                                        AND (replaced.promotional, replaced.applies_to) IS NOT DISTINCT FROM (n.promotional, n.applies_to)
                                         AND (replaced.expires_us, replaced.priority) IS DISTINCT FROM (n.expires_us, n.priority)
                                         AND COALESCE(n.expires_us > f.effective_us, true)
                                 ))
@@ -284,8 +316,8 @@ WITH clock AS (
                                     AND o.sequence = n.lot
                                     AND (l ->> 0)::numeric = n.lot
                                     AND (
-                                        (l ->> 2)::numeric, (l ->> 3)::numeric, COALESCE((l ->> 4)::numeric, 100), NULLIF(l ->> 5, '0'), l ->> 6
-                                    ) IS NOT DISTINCT FROM (n.effective_us, n.expires_us, n.priority, n.promotional, n.received)
+                                        (l ->> 2)::numeric, (l ->> 3)::numeric, COALESCE((l ->> 4)::numeric, 100), NULLIF(l ->> 5, '0'), NULLIF(l ->> 6, '0'), l ->> 7
+                                    ) IS NOT DISTINCT FROM (n.effective_us, n.expires_us, n.priority, n.promotional, n.received, n.applies_to)
                             )
                         END
                     ) THEN 'terms' END,
@@ -293,14 +325,14 @@ WITH clock AS (
                     CASE WHEN EXISTS (
                         SELECT
                         FROM (
-                            SELECT lot, effective_us, expires_us, priority, promotional FROM lot WHERE received IS NOT NULL
-                            UNION SELECT lot, effective_us, expires_us, priority, promotional FROM part WHERE received IS NOT NULL
+                            SELECT lot, effective_us, expires_us, priority, promotional, applies_to FROM lot WHERE received IS NOT NULL
+                            UNION SELECT lot, effective_us, expires_us, priority, promotional, applies_to FROM part WHERE received IS NOT NULL
                         ) AS shared
                         LEFT JOIN (
                             SELECT (c ->> 0)::numeric AS lot, c ->> 2 AS currency
                             FROM json_array_elements(CASE WHEN json_typeof(f.costs) = 'array' THEN f.costs END) AS c
                         ) AS sold USING (lot)
-                        GROUP BY effective_us, expires_us, priority, promotional, currency
+                        GROUP BY effective_us, expires_us, priority, promotional, applies_to, currency
                         HAVING count(*) > 1
                     ) OR (
                         f.kind = 'transfer_in' AND f.refers_to IS NULL AND EXISTS (SELECT FROM drawn LEFT JOIN lot USING (lot) WHERE lot.received IS NULL)
@@ -333,6 +365,7 @@ WITH clock AS (
                         ), '[]')
                         WHEN f.kind IN ('grant', 'refund', 'reissue', 'release', 'transfer_in', 'refusal') THEN false
                     END IS NOT FALSE THEN 'burn-order' END,
+                    CASE WHEN EXISTS (SELECT FROM drawn JOIN barred USING (lot)) THEN 'purpose' END,
                     CASE WHEN (SELECT CASE
                         WHEN f.kind = 'spend' THEN facts.drawn = -f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < -f.amount)
                         WHEN f.kind = 'refund' THEN facts.drawn = f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < f.amount)
@@ -369,17 +402,17 @@ WITH clock AS (
                             SELECT
                             FROM part n
                             LEFT JOIN (
-                                SELECT lot, effective_us, expires_us, priority, promotional, received
+                                SELECT lot, effective_us, expires_us, priority, promotional, received, applies_to
                                 FROM part_before
                                 WHERE hold = facts.hold
                                 UNION ALL
-                                SELECT lot, effective_us, expires_us, priority, promotional, received
+                                SELECT lot, effective_us, expires_us, priority, promotional, received, applies_to
                                 FROM lot_before
                                 WHERE f.refers_to IS NULL
                             ) AS b USING (lot)
                             WHERE n.hold = facts.hold
-                                AND (n.effective_us, n.expires_us, n.priority, n.promotional, n.received)
-                                    IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional, b.received)
+                                AND (n.effective_us, n.expires_us, n.priority, n.promotional, n.received, n.applies_to)
+                                    IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional, b.received, b.applies_to)
                         ) OR (
                             f.kind IN ('capture', 'release') AND EXISTS (
                                 SELECT

@@ -96,6 +96,13 @@ CROSS JOIN LATERAL (
                     SELECT COALESCE(sum((lot ->> 1)::numeric), 0)
                     FROM json_array_elements(asked.lots) AS lot
                     WHERE (lot ->> 2)::numeric > asked.effective_us OR (lot ->> 3)::numeric <= asked.effective_us
+                        OR NOT COALESCE((lot -> 7 -> 'rates')::jsonb ? (asked.rating ->> 'rate'), lot -> 7 -> 'rates' IS NULL)
+                        OR EXISTS (
+                            SELECT
+                            FROM json_each(lot -> 7 -> 'labels') AS label
+                            WHERE NOT COALESCE(label.value::jsonb ? (asked.metadata ->> label.key), false)
+                        )
+                        OR (lot -> 7 IS NOT NULL AND asked.actor = 'billing')
                 ) <= 0
                 OR EXISTS (
                     SELECT

@@ -30,7 +30,7 @@ WITH refund AS (
         SELECT COALESCE(sum((lot ->> 1)::numeric), 0) - s.balance AS owed FROM json_array_elements(CASE WHEN json_typeof(s.lots) = 'array' THEN s.lots END) AS lot
     ) AS o
     LEFT JOIN LATERAL (
-        SELECT json_build_array(COALESCE((lot ->> 4)::numeric, 100), NULLIF(lot ->> 5, '0'))::text AS terms
+        SELECT json_build_array(COALESCE((lot ->> 4)::numeric, 100), NULLIF(lot ->> 5, '0'), lot ->> 7)::text AS terms
         FROM json_array_elements(CASE WHEN json_typeof(r.lots) = 'array' THEN r.lots END) AS lot
         WHERE (lot ->> 0)::numeric = r.sequence
         LIMIT 1
@@ -127,7 +127,7 @@ WITH refund AS (
         div(g.cost * (g.before + g.amount), g.whole) - div(g.cost * g.before, g.whole) AS cost,
         CASE
             WHEN (opening.lot ->> 3)::numeric <= r.now_us
-                AND json_build_array(COALESCE((opening.lot ->> 4)::numeric, 100), NULLIF(opening.lot ->> 5, '0'))::text = r.opened
+                AND json_build_array(COALESCE((opening.lot ->> 4)::numeric, 100), NULLIF(opening.lot ->> 5, '0'), opening.lot ->> 7)::text = r.opened
             THEN g.sequence
             ELSE COALESCE(shared.lot, g.lot)
         END AS lot
@@ -156,8 +156,8 @@ WITH refund AS (
                 WHERE c ->> 0 = there.lot ->> 0
                 LIMIT 1
             )
-            AND ((there.lot ->> 3)::numeric, there.lot ->> 4, there.lot ->> 5)
-                IS NOT DISTINCT FROM ((opening.lot ->> 3)::numeric, opening.lot ->> 4, opening.lot ->> 5)
+            AND ((there.lot ->> 3)::numeric, there.lot ->> 4, there.lot ->> 5, there.lot ->> 7)
+                IS NOT DISTINCT FROM ((opening.lot ->> 3)::numeric, opening.lot ->> 4, opening.lot ->> 5, opening.lot ->> 7)
         LIMIT 1
     ) AS shared ON true
     WHERE g.amount > 0

@@ -44,8 +44,8 @@ WHERE a.times > 1
             -- 0: the credits can be spent from their arrival on. What a reversal gives back could be spent when it left.
             AND ((here ->> 2)::numeric IN (0, (there ->> 2)::numeric) OR a.refers_to IS NOT NULL)
             AND (a.refers_to IS NULL) = (o.refers_to IS NULL)
-            AND ((here ->> 3)::numeric, COALESCE(here ->> 4, '100'), NULLIF(here ->> 5, '0'))
-                IS NOT DISTINCT FROM ((there ->> 3)::numeric, COALESCE(there ->> 4, '100'), NULLIF(there ->> 5, '0'))
+            AND ((here ->> 3)::numeric, COALESCE(here ->> 4, '100'), NULLIF(here ->> 5, '0'), here ->> 7)
+                IS NOT DISTINCT FROM ((there ->> 3)::numeric, COALESCE(there ->> 4, '100'), NULLIF(there ->> 5, '0'), there ->> 7)
     )
 UNION ALL
 SELECT 'transfers', o.holder_id, o.credit_type, o.sequence, 'to ' || COALESCE(o.counterpart::text, 'nobody'), NULL

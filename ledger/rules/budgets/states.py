@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ledger.rules.budgets.windows import end_of, step_of, window_of
-from ledger.values import encode_json
+from ledger.rules.purposes import label_text
 
 MAX_BUDGETS: Final = 20
 MAX_LEVELS: Final = 5
@@ -208,13 +208,8 @@ def _subject_of(level: Scope, asking: Any) -> str:
         case "reference":
             subject = asking.reference
         case _:
-            subject = _label(asking.metadata.get(level.label))
+            subject = label_text(asking.metadata.get(level.label))
     return subject
-
-
-def _label(value: Any) -> str:
-    """A value of the metadata as the name of a subject; empty for a request that has no such label."""
-    return "" if value is None else value if isinstance(value, str) else encode_json(value)
 
 
 def path_of(budget: Budget, subject: str) -> list[str]:

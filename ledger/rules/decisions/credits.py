@@ -20,7 +20,7 @@ from ledger.errors import (
     RevocationExceedsGrant,
 )
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import Counts
+from ledger.rules.budgets.states import UNCOUNTED_ACTORS, Counts
 from ledger.rules.decisions import budget_rules, insufficient, overage_rules
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import FROZEN, THAWED, Entry
@@ -40,6 +40,7 @@ from ledger.rules.lots import (
     take,
     total,
 )
+from ledger.rules.purposes import Use, purpose_of
 from ledger.rules.requests import (
     MAX_RECEIVED,
     ClockRequest,
@@ -82,6 +83,7 @@ def grant(account: AccountState, request: GrantRequest) -> Entries:
         expires_us,
         request.priority,
         request.source,
+        applies_to=purpose_of(request.applies_to),
     )
     lots = put_back(account.lots, [lot])
     check_room(account, lots)
@@ -104,6 +106,8 @@ def spend(
 ) -> Entries:
     """Take credits out, lot by lot in burn order, then on overage, then on the overdraft, if the account has them.
 
+    Lots whose credits cannot pay for this rate and these labels are passed over.
+
     A partial spend takes what can be used, if that is less than it asks for.
 
     Args:
@@ -119,19 +123,21 @@ def spend(
     assert amount is not None
     if account.is_frozen:
         raise HolderFrozen(holder_id=account.holder_id)
-    available, overdraft, requested = account.available, account.overdraft or 0, None
+    # What pays invoices, or usage that has happened already, is for no certain thing.
+    use = None if request.actor in UNCOUNTED_ACTORS else Use(request.rate, request.metadata)
+    available, overdraft, requested = account.available_for(use), account.overdraft or 0, None
     on_overage = overage_rules.left_for(account, request) if amount > available - overdraft else 0
     if request.partial:
         requested, amount = amount, min(amount, available + on_overage) or amount
-    check_available(account, amount, available + on_overage, overdraft=overdraft, on_overage=on_overage)
+    check_available(account, amount, available + on_overage, use=use, overdraft=overdraft, on_overage=on_overage)
     booked, account = settle_due(account)
     counts: Counts = ()
     if account.budgets:
         if requested is not None:
             amount = budget_rules.room(account, request, amount) or amount
         counts = budget_rules.counted(account, request, amount, requested=requested)
-    granted, account, postpaid = overage_rules.grant_missing(account, amount, on_overage)
-    lots, drawn = take(account.lots, amount, account.now_us)
+    granted, account, postpaid = overage_rules.grant_missing(account, amount, on_overage, use)
+    lots, drawn = take(account.lots, amount, account.now_us, use)
     entry = account.next_entry(
         "spend",
         -amount,
@@ -151,6 +157,7 @@ def check_available(
     amount: int,
     available: int,
     *,
+    use: Use | None = None,
     overdraft: int = 0,
     on_overage: int | None = None,
     until_us: int | None = None,
@@ -158,12 +165,13 @@ def check_available(
     """Return, or raise InsufficientCredits with the facts that explain it.
 
     Args:
-        overdraft: how much of one is counted in `available`. on_overage, until_us: as for `insufficient.facts`.
+        overdraft: how much of one is counted in `available`. use, on_overage, until_us: as for `insufficient.facts`.
     """
     if amount > available:
-        raise InsufficientCredits(
-            **insufficient.facts(account, amount, available, overdraft=overdraft, on_overage=on_overage, until_us=until_us)
+        facts = insufficient.facts(
+            account, amount, available, use=use, overdraft=overdraft, on_overage=on_overage, until_us=until_us
         )
+        raise InsufficientCredits(**facts)
 
 
 @decides(RevokeRequest)

@@ -12,6 +12,7 @@ from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
 from ledger.rules.instants import to_us
 from ledger.rules.lots import MAX_RECEIVED_LOTS, Drawn, Lots, as_drawn, postpaid, put_back, split, take
+from ledger.rules.purposes import Use
 from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest, decides
 
 
@@ -35,13 +36,14 @@ def hold(
     assert amount is not None
     if account.is_frozen:
         raise HolderFrozen(holder_id=account.holder_id)
-    available = account.own_available
+    use = Use(request.rate, request.metadata)
+    available = account.own_available_for(use)
     on_overage = overage_rules.left_for(account, request) if amount > available else 0
-    check_available(account, amount, available + on_overage, on_overage=on_overage)
+    check_available(account, amount, available + on_overage, use=use, on_overage=on_overage)
     booked, account = settle_due(account)
-    granted, account, of_overage = overage_rules.grant_missing(account, amount, on_overage)
+    granted, account, of_overage = overage_rules.grant_missing(account, amount, on_overage, use)
     counts = counted(account, request, amount) if account.budgets else ()
-    lots, drawn = take(account.lots, amount, account.now_us)
+    lots, drawn = take(account.lots, amount, account.now_us, use)
     holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
     if _counted_parts(holds) > MAX_HOLD_PARTS:
         raise HoldLimit(held_lots=_counted_parts(account.holds), limit=MAX_HOLD_PARTS)
@@ -72,7 +74,8 @@ def capture(
 ) -> Entries:
     """Spend the held credits or a part of them. The rest goes back to its lots, or stays held if the capture is not final.
 
-    Held credits whose lot has expired can still be captured; if they are released, they expire at once.
+    Held credits whose lot has expired can still be captured; if they are released, they expire at once. What is taken beyond the
+    hold can pay for the labels of the hold, and for the rate of the capture, by default that of the hold.
 
     Args:
         amount: the cost of the request's quantities; by default the request's amount.
@@ -82,12 +85,18 @@ def capture(
 
     Raises:
         EntryNotFound, NotAHold, HoldClosed: no open hold has this sequence.
+        Invalid: the capture names another rate, for which credits of the hold cannot pay.
         CaptureExceedsHold: fewer credits are held, and `over_capture` is "refuse".
         HolderFrozen: fewer credits are held, and nothing else can be spent.
         InsufficientCredits: held and available credits together are fewer, and `over_capture` is "if_available".
         BudgetExceeded: as for `credits.spend`, for what is taken beyond the hold; it counts as the hold did.
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
+    assert hold_entry is not None
+    use = Use((rating or hold_entry.rating or {}).get("rate"), hold_entry.metadata)
+    if not all(part.covers(use) for part in held.parts):
+        detail = "must be one that the held credits can pay for; release the hold, and spend instead"
+        raise Invalid(pointer="/rate", rule="restricted", detail=detail)
     amount = request.amount if amount is None else amount
     amount = held.amount if amount is None else amount
     beyond = max(0, amount - held.amount)
@@ -95,9 +104,10 @@ def capture(
         raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
     if beyond and account.is_frozen:
         raise HolderFrozen(holder_id=account.holder_id)
-    available = account.own_available
+    available = account.own_available_for(use)
     on_overage = overage_rules.left_for(account, request) if beyond > available else 0
-    check_available(account, amount, held.amount + available + on_overage, on_overage=on_overage, until_us=held.expires_us)
+    usable = held.amount + available + on_overage
+    check_available(account, amount, usable, use=use, on_overage=on_overage, until_us=held.expires_us)
     entries, account = settle_due(account)
     taken, rest = split(held.parts, amount)
     if rest and request.final:
@@ -108,9 +118,9 @@ def capture(
         account = account.after_all(freed)
         rest = ()
     counts = counted(account, hold_entry, beyond) if account.budgets else ()
-    granted, account, postpaid_beyond = overage_rules.grant_missing(account, beyond, on_overage)
+    granted, account, postpaid_beyond = overage_rules.grant_missing(account, beyond, on_overage, use)
     entries += granted
-    lots, drawn_beyond = take(account.lots, beyond, account.now_us)
+    lots, drawn_beyond = take(account.lots, beyond, account.now_us, use)
     entry = account.next_entry(
         "capture",
         -beyond,

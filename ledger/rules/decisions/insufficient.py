@@ -5,35 +5,45 @@ They are computed only for a refusal.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ledger.rules.accounts import AccountState
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
-from ledger.rules.lots import POSTPAID, SINCE_ITS_GRANT, Lot, postpaid, total
+from ledger.rules.lots import POSTPAID, SINCE_ITS_GRANT, Lot, postpaid, restricted, total
 from ledger.rules.lots import available as total_spendable
 from ledger.rules.overage import Overage
 from ledger.rules.pending import SettledState, settled
+from ledger.rules.purposes import Purpose, Use
 
 MAX_DETAILS = 10
 """How many lots, and how many holds, a refusal lists at most, so that it stays small."""
 
 
 def facts(
-    account: AccountState, amount: int, available: int, *, overdraft: int, on_overage: int | None, until_us: int | None
+    account: AccountState,
+    amount: int,
+    available: int,
+    *,
+    use: Use | None,
+    overdraft: int,
+    on_overage: int | None,
+    until_us: int | None,
 ) -> dict[str, Any]:
     """Return the facts of InsufficientCredits. `effective_at` is None for lots that do not store it; the journal fills it in.
 
     Args:
         amount: how many credits were requested.
         available: how many could be used, fewer than that.
+        use: what for; None: for no certain thing.
         overdraft: how much of the overdraft the request may use, 0 or more.
         on_overage: how many of `available` are beyond the lots, by the overage; None if the request cannot use it.
         until_us: from this time on the request is impossible anyway, such as a capture after its hold has expired.
     """
     now_us = account.now_us
     overage = account.present_overage if on_overage is not None else None
-    sufficient_us = _sufficient_from(account, amount, available, overdraft, overage, until_us)
+    sufficient_us = _sufficient_from(account, amount, available, use, overdraft, overage, until_us)
+    elsewhere = _for_other_things(account, use)
     # Lots that cannot be spent come first: a reader looks for them.
     lots = sorted(account.lots, key=lambda lot: lot.is_spendable(now_us))
     return {
@@ -48,7 +58,17 @@ def facts(
         "holds": [_hold(hold, now_us) for hold in account.holds[:MAX_DETAILS]],
         "earliest_sufficient_at": None if sufficient_us is None else to_text(sufficient_us),
         **({} if overage is None else {"overage": shown_overage(overage)}),
+        **({"for_other_things": elsewhere} if elsewhere else {}),
     }
+
+
+def _for_other_things(account: AccountState, use: Use | None) -> list[dict[str, Any]]:
+    """Return the credits that could be spent now on other things, by what they can pay for, in burn order."""
+    amounts: dict[Purpose, int] = {}
+    for lot in account.settled.lots:
+        if lot.applies_to is not None and lot.is_spendable(account.now_us) and not lot.covers(use):
+            amounts[lot.applies_to] = amounts.get(lot.applies_to, 0) + lot.remaining
+    return [{"applies_to": purpose.shown(), "available": amount} for purpose, amount in list(amounts.items())[:MAX_DETAILS]]
 
 
 def shown_overage(overage: Overage) -> dict[str, Any]:
@@ -63,6 +83,7 @@ def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
         "state": lot.state(now_us),
         "effective_at": None if lot.effective_us == SINCE_ITS_GRANT else to_text(lot.effective_us),
         "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
+        **({} if lot.applies_to is None else {"applies_to": lot.applies_to.shown()}),
     }
 
 
@@ -76,7 +97,13 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
 
 
 def _sufficient_from(
-    account: AccountState, amount: int, available: int, overdraft: int, overage: Overage | None, until_us: int | None
+    account: AccountState,
+    amount: int,
+    available: int,
+    use: Use | None,
+    overdraft: int,
+    overage: Overage | None,
+    until_us: int | None,
 ) -> int | None:
     """Return the first time at which enough credits will be available if no other request comes, or None.
 
@@ -84,20 +111,34 @@ def _sufficient_from(
     period of the overage begins.
     """
     state = account.settled
-    usable_now = total_spendable(state.lots, account.now_us) - state.owed
+    usable_now = _usable(state, account.now_us, use)
     # Available beside the lots: the credits of the hold that is to be captured, and the overage.
-    beside = available - max(0, usable_now + overdraft)
-    future = _also_at(_overage_changes(account, overage), _future(state, account.now_us), usable_now)
+    beside = available - usable_now.with_overdraft(overdraft)
+    future = _also_at(_overage_changes(account, overage), _future(state, account.now_us, use), usable_now)
     for instant_us, usable in future:
         if until_us is not None and instant_us >= until_us:
             return None
         on_overage = 0 if overage is None else account._replace(now_us=instant_us).overage_left - overage.left
-        if beside + max(0, usable + overdraft) + on_overage >= amount:
+        if beside + usable.with_overdraft(overdraft) + on_overage >= amount:
             return instant_us
     return None
 
 
-def _also_at(instants: Iterable[int], future: Iterable[tuple[int, int]], usable: int) -> Iterator[tuple[int, int]]:
+class _Usable(NamedTuple):
+    """The credits of the lots at an instant that can pay for everything, less the debt, and those for the use alone."""
+
+    general: int
+    restricted: int
+
+    def with_overdraft(self, overdraft: int) -> int:
+        return max(0, self.general + overdraft) + self.restricted
+
+
+def _usable(state: SettledState, now_us: int, use: Use | None) -> _Usable:
+    return _Usable(total_spendable(state.lots, now_us) - state.owed, restricted(state.lots, now_us, use))
+
+
+def _also_at(instants: Iterable[int], future: Iterable[tuple[int, _Usable]], usable: _Usable) -> Iterator[tuple[int, _Usable]]:
     """Yield the future with further instants, at which nothing changes of `usable`."""
     waiting = sorted(set(instants), reverse=True)
     for instant_us, usable_then in future:
@@ -116,8 +157,8 @@ def _overage_changes(account: AccountState, overage: Overage | None) -> Iterator
         yield from [hold.expires_us for hold in account.holds if hold.expires_us > account.now_us and postpaid(hold.parts)]
 
 
-def _future(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
-    """Yield each time after `now_us` at which the spendable credits change, with their number minus the debt."""
+def _future(state: SettledState, now_us: int, use: Use | None) -> Iterator[tuple[int, _Usable]]:
+    """Yield each time after `now_us` at which the spendable credits change, with their numbers."""
     coming = list(_coming(state, now_us))
     instants = {begins_us for begins_us, _ in coming} | {lot.expires_us for _, lot in coming if lot.expires_us is not None}
     instants.discard(now_us)
@@ -125,23 +166,24 @@ def _future(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
         if not (state.owed or state.claims):
             break
         state = settled(*state, instant_us)
-        yield instant_us, total_spendable(state.lots, instant_us) - state.owed
+        yield instant_us, _usable(state, instant_us, use)
         now_us = instant_us
     if not (state.owed or state.claims):
-        yield from _future_without_debt(state, now_us)
+        yield from _future_without_debt(state, now_us, use)
 
 
-def _future_without_debt(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
+def _future_without_debt(state: SettledState, now_us: int, use: Use | None) -> Iterator[tuple[int, _Usable]]:
     """As `_future`, for an account without a debt or claims: no credits are used up, so adding and subtracting is enough."""
     differences: defaultdict[int, int] = defaultdict(int)
     for begins_us, lot in _coming(state, now_us):
-        differences[begins_us] += lot.remaining
-        if lot.expires_us is not None:
-            differences[lot.expires_us] -= lot.remaining
+        if lot.covers(use):
+            differences[begins_us] += lot.remaining
+            if lot.expires_us is not None:
+                differences[lot.expires_us] -= lot.remaining
     usable = differences.pop(now_us, 0)
     for instant_us in sorted(differences):
         usable += differences[instant_us]
-        yield instant_us, usable
+        yield instant_us, _Usable(usable, 0)
 
 
 def _coming(state: SettledState, now_us: int) -> Iterator[tuple[int, Lot]]:

@@ -15,6 +15,7 @@ from ledger.rules.decisions.settlement import Entries, settle_due
 from ledger.rules.instants import to_us
 from ledger.rules.lots import POSTPAID, POSTPAID_PRIORITY, SINCE_ITS_GRANT, Lot
 from ledger.rules.overage import ENDED, SET, Overage
+from ledger.rules.purposes import Use
 from ledger.rules.requests import EndOverageRequest, OverageRequest, decides
 
 REASON = "overage"
@@ -30,13 +31,13 @@ def left_for(account: AccountState, request: Any) -> int:
     return account.overage_left
 
 
-def grant_missing(account: AccountState, amount: int, left: int) -> tuple[Entries, AccountState, int]:
+def grant_missing(account: AccountState, amount: int, left: int, use: Use | None) -> tuple[Entries, AccountState, int]:
     """Return the grant of what the lots lack of `amount`, at most `left`, the account after it, and how much it is.
 
     Args:
         account: with everything booked that is due. left: as `left_for` says.
     """
-    part = min(left, amount - lot_rules.available(account.lots, account.now_us)) if left else 0
+    part = min(left, amount - lot_rules.available(account.lots, account.now_us, use)) if left else 0
     if part <= 0:
         return [], account, 0
     overage = account.present_overage

@@ -161,6 +161,7 @@ def _terms_of(account: AccountState, request: RecurringGrantRequest, known: Recu
         rollover_cap=request.rollover_cap,
         ends_us=None if request.ends_at is None else to_us(request.ends_at),
         periods=request.periods,
+        applies_to=request.applies_to,
     )
 
 
@@ -259,8 +260,15 @@ def grant_period(
             account.next_entry("adjust", 0, lots=account.lots, counterpart=nothing, request=request, effective_us=present_us)
         )
         return GrantedPeriod(entries, after)
-    made = GrantRequest(**_common(request), amount=amount, effective_at=from_us(span.start_us), source=terms.source,
-                        priority=terms.priority, expires_at=None if expires_us is None else from_us(expires_us))  # fmt: skip
+    made = GrantRequest(
+        **_common(request),
+        amount=amount,
+        effective_at=from_us(span.start_us),
+        source=terms.source,
+        priority=terms.priority,
+        applies_to=terms.applies_to,
+        expires_at=None if expires_us is None else from_us(expires_us),
+    )
     return GrantedPeriod([*entries, *grant(account, made)], after)
 
 

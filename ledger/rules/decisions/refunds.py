@@ -120,8 +120,8 @@ def refund(
         refunded: how much of it was refunded before, 0 or more.
         later: for a spend on the overdraft, the account's repayments and refunds after it, until it was repaid.
         terms: each lot that the spend or a later repayment drew from, as the entry that opened it made it.
-        expired_lot_policy: "new-lot" opens a lot with the same source and priority for credits of an expired lot, for
-            `new_lot_days` from now; "gone" gives the credits back to the expired lot, where they expire at once.
+        expired_lot_policy: "new-lot" opens a lot with the same source, priority and purpose for credits of an expired lot,
+            for `new_lot_days` from now; "gone" gives the credits back to the expired lot, where they expire at once.
 
     Raises:
         EntryNotFound, NotRefundable: no spend or capture has this sequence.
@@ -213,7 +213,7 @@ def _groups(parts: Iterable[Taken], terms: Mapping[int, Lot], account: AccountSt
                 currencies[lot.grant] = currency
             group = group._replace(returned=(*group.returned, lot)).with_cost(lot.grant, cost)
             continue
-        opened = Lot(0, part, SINCE_ITS_GRANT, until_us, lot.priority, lot.source)
+        opened = Lot(0, part, SINCE_ITS_GRANT, until_us, lot.priority, lot.source, applies_to=lot.applies_to)
         if group.opened is None:
             group = group._replace(opened=opened).with_cost(0, cost)
         elif (*group.opened[2:], group.opened_currency) == (*opened[2:], currency):

@@ -45,7 +45,8 @@ def transfer(
 
     A part opens a lot, or joins the open or held lot of an earlier receipt whose terms are the same.
 
-    The source cannot use its overdraft. The target's debt is repaid first.
+    The source cannot use its overdraft, nor credits that cannot pay for everything: they stay with the holder to whom they were
+    given. The target's debt is repaid first.
 
     Args:
         is_accepted: False if the target refuses transfers from others.

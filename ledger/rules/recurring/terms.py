@@ -82,7 +82,8 @@ class RecurringTerms(NamedTuple):
     """What recurs: `amount` credits each period, or as many as fill the schedule's lots up to `up_to`.
 
     `starts_us` is the boundary 0. `ends_us` and `periods` limit the periods by their starts and by their number. `rollover_cap`
-    belongs to the expiry `rollover`, `expires_after_days` to `after_days`.
+    belongs to the expiry `rollover`, `expires_after_days` to `after_days`. `applies_to` says what the credits can pay for,
+    as in a grant; None: for everything.
     """
 
     amount: int | None
@@ -98,6 +99,7 @@ class RecurringTerms(NamedTuple):
     rollover_cap: int | None
     ends_us: int | None
     periods: int | None
+    applies_to: dict[str, Any] | None = None
 
     @property
     def schedule(self) -> Schedule:

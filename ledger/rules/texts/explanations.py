@@ -9,22 +9,25 @@ from typing import Any
 
 from ledger.errors import BudgetExceeded
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import own_subject, parents_of
+from ledger.rules.budgets.states import UNCOUNTED_ACTORS, own_subject, parents_of
 from ledger.rules.costs.shares import CostChange
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
 from ledger.rules.kinds import COST_LINES, KINDS
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
+from ledger.rules.purposes import Use
 from ledger.rules.texts.budget_texts import counted_words, scope_words, setting_words, window_words
 from ledger.rules.texts.claim_texts import setting_words as claim_words
 from ledger.rules.texts.credit_units import currency_unit
 from ledger.rules.texts.overage_texts import setting_words as overage_words
+from ledger.rules.texts.purpose_texts import purpose_words
 from ledger.rules.texts.recurring_texts import setting_words as recurring_words
 
 DECISIONS = (
     "drawn",
     "not_needed",
+    "for_other_things",
     "not_yet_effective",
     "expired",
     "opened",
@@ -105,6 +108,7 @@ def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
         "priority": lot.priority,
         "source": lot.source,
         "state": lot.state(now_us),
+        **({} if lot.applies_to is None else {"applies_to": lot.applies_to.shown()}),
     }
 
 
@@ -145,7 +149,7 @@ def _lots(entry: Entry, before: AccountState) -> list[dict[str, Any]]:
         return opened
     if kind.takes and entry.refers_to is None:
         return (
-            [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots]
+            [_taken(lot, before, _use_of(entry), drawn.get(lot.grant, 0)) for lot in before.lots]
             if drawn or (entry.kind == "spend" and entry.amount)
             else []
         )
@@ -160,20 +164,34 @@ def _decision(grant: int, amount: int, decision: str, text: str) -> dict[str, An
     return {"grant": grant, "amount": amount, "decision": decision, "text": text}
 
 
-def _taken(lot: Lot, before: AccountState, amount: int) -> dict[str, Any]:
+def _use_of(entry: Entry) -> Use | None:
+    """What the entry used the credits for; None for a transfer, a debt or an invoice, which is no certain thing."""
+    if entry.kind not in ("spend", "hold") or entry.actor in UNCOUNTED_ACTORS:
+        return None
+    return Use((entry.rating or {}).get("rate"), entry.metadata)
+
+
+def _taken(lot: Lot, before: AccountState, use: Use | None, amount: int) -> dict[str, Any]:
     if amount:
         rest = f"; {lot.remaining - amount} remain" if amount < lot.remaining else ""
-        return _decision(lot.grant, amount, "drawn", f"Used {amount} of {lot.remaining}{rest}. {_ahead(lot, before)}")
+        return _decision(lot.grant, amount, "drawn", f"Used {amount} of {lot.remaining}{rest}. {_ahead(lot, before, use)}")
     if lot.is_expired(before.now_us):
         return _decision(lot.grant, 0, "expired", f"Skipped: the lot expired at {to_text(lot.expires_us or 0)}.")
     if not lot.is_spendable(before.now_us):
         return _decision(lot.grant, 0, "not_yet_effective", f"Skipped: the lot is effective from {to_text(lot.effective_us)}.")
+    if not lot.covers(use):
+        words = purpose_words(None if lot.applies_to is None else lot.applies_to.shown())
+        return _decision(lot.grant, 0, "for_other_things", f"Skipped: its credits are {words}.")
     return _decision(lot.grant, 0, "not_needed", "The lots before it had enough credits.")
 
 
-def _ahead(lot: Lot, before: AccountState) -> str:
+def _ahead(lot: Lot, before: AccountState, use: Use | None) -> str:
     """Return the criterion of the burn order by which the lot comes before the next usable lot."""
-    behind = [other for other in before.lots if other.burn_rank > lot.burn_rank and other.is_spendable(before.now_us)]
+    behind = [
+        other
+        for other in before.lots
+        if other.burn_rank > lot.burn_rank and other.is_spendable(before.now_us) and other.covers(use)
+    ]
     if not behind:
         return "It is the last usable lot."
     following = behind[0]

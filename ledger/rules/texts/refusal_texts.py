@@ -8,6 +8,7 @@ from ledger.errors import REFUSALS, InsufficientCredits, Refused
 from ledger.rules.kinds import KINDS
 from ledger.rules.rates import quantity_words
 from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.texts.purpose_texts import purpose_words
 from ledger.values import Credits, annotations_of
 
 
@@ -121,6 +122,10 @@ def _insufficient(refusal: Mapping[str, Any], at: datetime, unit: CreditUnit) ->
     else:
         spendable = f"{unit.number(facts['available'])} spendable"
     why = [part for part in (_held(facts, at, unit), _coming(facts, at, unit), _expired(facts, at, unit)) if part]
+    why += [
+        f"{unit.number(each['available'])} {are(each['available'], unit)} {purpose_words(each['applies_to'])}"
+        for each in facts.get("for_other_things") or []
+    ]
     sentences = [f"Refused: {requested}, {spendable}."]
     if why:
         sentences.append(f"{', '.join(why)}.")

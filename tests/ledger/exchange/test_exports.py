@@ -73,7 +73,14 @@ def holder(db: None) -> str:
         currency="EUR",
         document="=INV-1",
     )
-    services.grant(holder_id=holder_id, amount=50, idempotency_key="g2", source="promotional", priority=7)
+    services.grant(
+        holder_id=holder_id,
+        amount=50,
+        idempotency_key="g2",
+        source="promotional",
+        priority=7,
+        applies_to={"labels": {"to": ["wörld"]}},
+    )
     services.set_budget(holder_id=holder_id, idempotency_key="b", budget="daily", limit=1000, window="day")
     services.spend(holder_id=holder_id, amount=500, partial=True, idempotency_key="s1", metadata={"to": "wörld"})
     services.refund(holder_id=holder_id, spend=4, amount=60, idempotency_key="r1")

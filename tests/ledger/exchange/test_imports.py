@@ -91,6 +91,16 @@ def test_live_grants_keep_their_terms(holder: str, run: Any) -> None:
     assert is_clean(holder)
 
 
+def test_a_grant_for_some_things_only_is_imported(holder: str, run: Any) -> None:
+    applies_to = {"labels": {"member": ["ada"]}}
+    assert run([grant(holder, "g-1", 100, applies_to=applies_to), grant(holder, "g-2", 50)])["rows"]["imported"] == 2
+    assert services.spend(holder_id=holder, amount=20, idempotency_key="s").drawn == ((2, 20),)
+    assert services.spend(holder_id=holder, amount=20, idempotency_key="t", metadata={"member": "ada"}).drawn == ((1, 20),)
+    with pytest.raises(CommandError, match="applies_to/rates: This must have 1 to 10 elements"):
+        run([grant(holder, "g-3", 1, applies_to={"rates": []})])
+    assert is_clean(holder)
+
+
 def test_a_repeated_import_stores_nothing_and_a_continued_one_the_rest(holder: str, run: Any) -> None:
     first = [grant(holder, "g", 100), spend(holder, "s", 30)]
     assert run(first)["rows"] == {"imported": 2, "known": 0, "refused": 0, "changed": 0, "moved": 0, "invalid": 0}

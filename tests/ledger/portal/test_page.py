@@ -88,6 +88,23 @@ def test_the_page_shows_balance_lots_usage_and_history(client: Client, ada: str)
     assert "<script" not in html
 
 
+@pytest.mark.usefixtures("stopped_clock")
+def test_credits_for_some_things_only_are_shown_as_such(client: Client, ada: str) -> None:
+    services.grant(holder_id="ada", amount=50, idempotency_key="r", applies_to={"labels": {"member": ["kim", "lee"]}})
+    html, data = seen(client)
+    assert data["accounts"][0]["for_other_things"] == [{"applies_to": {"labels": {"member": ["kim", "lee"]}}, "available": 50}]
+    assert (data["accounts"][0]["available"], data["account"]["lots"][-1]["applies_to"]) == (
+        76_594,
+        {"labels": {"member": ["kim", "lee"]}},
+    )
+    assert "50 only for kim, lee" in html
+    assert "Purchased, only for kim, lee" in html
+    hidden, data = seen(client, hide_amounts=True)
+    assert data["accounts"][0]["for_other_things"] == []
+    assert "only for kim, lee" in hidden
+    assert "50 only" not in hidden
+
+
 def test_another_account_and_language_are_shown(client: Client, ada: str) -> None:
     html, data = seen(client, more="&type=usd_cents", language="de")
     assert data["account"]["credit_type"] == "usd_cents"

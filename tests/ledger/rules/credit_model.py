@@ -15,7 +15,10 @@ DAY_US = 86_400 * 1_000_000
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a lot: effective time, expiry, priority, source, and the currency in which it was sold, if it was."""
+    """The terms of a lot: effective time, expiry, priority, source, the currency in which it was sold, if it was, and what for.
+
+    `purposes` are the values of the label PURPOSE that its credits can pay for; None: everything.
+    """
 
     effective_us: int
     expires_us: int | None
@@ -23,6 +26,10 @@ class Terms:
     promotional: bool
     currency: str | None = None
     postpaid: bool = False
+    purposes: frozenset[str] | None = None
+
+    def pays_for(self, purpose: str | None) -> bool:
+        return self.purposes is None or purpose in self.purposes
 
     def spendable(self, now_us: int) -> bool:
         return self.effective_us <= now_us and not self.expired(now_us)
@@ -52,6 +59,7 @@ class OpenHold:
 
     expires_us: int
     units: list[int]
+    purpose: str | None = None
 
 
 @dataclass
@@ -98,6 +106,14 @@ class ModelAccount:
     def available(self, now_us: int) -> int:
         return max(0, self._spendable_less_debt(now_us) + (self.overdraft or 0))
 
+    def restricted(self, now_us: int, purpose: str | None) -> int:
+        """How many credits can pay for the purpose, and not for everything: they are no part of a debt."""
+        caught_up = self.as_of(now_us)
+        found = [(count, caught_up.terms[lot]) for lot, count in caught_up.lots.items()]
+        return sum(
+            count for count, terms in found if terms.purposes is not None and terms.spendable(now_us) and terms.pays_for(purpose)
+        )
+
     def overage_left(self, now_us: int) -> int:
         """How many credits can be used beyond the lots: what is out of the lots of this day counts against the limit."""
         if self.overage is None or (self.overage[1] is not None and now_us >= self.overage[1]):
@@ -105,15 +121,24 @@ class ModelAccount:
         caught_up, limit = self.as_of(now_us), MAX_AMOUNT if self.overage[0] is None else self.overage[0]
         return max(0, limit - sum(count for lot, count in caught_up.out.items() if caught_up.days[lot] == now_us // DAY_US))
 
-    def usable(self, now_us: int) -> int:
-        return self.available(now_us) + self.overage_left(now_us)
+    def for_other_things(self, now_us: int, purpose: str | None) -> int:
+        """How many credits can be spent, but not on the purpose."""
+        caught_up = self.as_of(now_us)
+        found = [(count, caught_up.terms[lot]) for lot, count in caught_up.lots.items()]
+        return sum(count for count, terms in found if terms.spendable(now_us) and not terms.pays_for(purpose))
 
-    def sufficient_from(self, amount: int, now_us: int) -> int | None:
+    def usable(self, now_us: int, purpose: str | None = None) -> int:
+        return self.available(now_us) + self.restricted(now_us, purpose) + self.overage_left(now_us)
+
+    def usable_by_a_hold(self, now_us: int, purpose: str | None = None) -> int:
+        return self.own_available(now_us) + self.restricted(now_us, purpose) + self.overage_left(now_us)
+
+    def sufficient_from(self, amount: int, now_us: int, purpose: str | None = None) -> int | None:
         """Return from when `amount` can be spent if no request comes, by trying every time at which the account changes."""
         later = {us for us in self._instants() if us > now_us}
         if self.overage is not None:
             later.add((now_us // DAY_US + 1) * DAY_US)
-        return next((us for us in sorted(later) if self.usable(us) >= amount), None)
+        return next((us for us in sorted(later) if self.usable(us, purpose) >= amount), None)
 
     def _spendable_less_debt(self, now_us: int) -> int:
         caught_up = self.as_of(now_us)
@@ -162,7 +187,9 @@ class ModelAccount:
             self.debts.pop(0).repaid_by = lot
 
     def _in_lots(self, now_us: int) -> int:
-        return sum(count for lot, count in self.lots.items() if self.terms[lot].spendable(now_us))
+        return sum(
+            count for lot, count in self.lots.items() if self.terms[lot].spendable(now_us) and self.terms[lot].pays_for(None)
+        )
 
     def put(self, lot: int, amount: int, terms: Terms) -> None:
         self.lots[lot] = amount
@@ -198,12 +225,11 @@ class ModelAccount:
         assert len(found) <= 1
         return found[0] if found else None
 
-    def take(self, amount: int, now_us: int) -> list[int]:
-        """Take credits one by one in burn order; take fewer if there are fewer."""
+    def take(self, amount: int, now_us: int, purpose: str | None = None) -> list[int]:
+        """Take credits one by one in burn order, of those that can pay for the purpose; take fewer if there are fewer."""
         units: list[int] = []
-        in_order = sorted(
-            (lot for lot in self.lots if self.terms[lot].spendable(now_us)), key=lambda lot: self.terms[lot].rank(lot)
-        )
+        usable = (lot for lot in self.lots if self.terms[lot].spendable(now_us) and self.terms[lot].pays_for(purpose))
+        in_order = sorted(usable, key=lambda lot: self.terms[lot].rank(lot))
         for lot in in_order:
             while self.lots[lot] and len(units) < amount:
                 self.lots[lot] -= 1
@@ -211,10 +237,10 @@ class ModelAccount:
         self._close_empty_lots()
         return units
 
-    def take_with_overage(self, number: int, amount: int, now_us: int) -> list[int]:
+    def take_with_overage(self, number: int, amount: int, now_us: int, purpose: str | None = None) -> list[int]:
         """As `take`; what the lots lack is granted on overage by the entry before `number`, as far as the limit allows."""
         left = self.overage_left(now_us)
-        units = self.take(amount, now_us)
+        units = self.take(amount, now_us, purpose)
         missing = min(left, amount - len(units))
         if missing:
             self.terms[number - 1] = Terms(0, None, 100, promotional=False, postpaid=True)
@@ -224,8 +250,8 @@ class ModelAccount:
             self.flows["granted"] += missing
         return units + [number - 1] * missing
 
-    def spend(self, number: int, amount: int, now_us: int) -> list[int]:
-        units = self.take_with_overage(number, amount, now_us)
+    def spend(self, number: int, amount: int, now_us: int, purpose: str | None = None) -> list[int]:
+        units = self.take_with_overage(number, amount, now_us, purpose)
         owed = [Owed() for _ in range(amount - len(units))]
         self.debts += owed
         self.taken[number] = [*units, *owed]
@@ -272,14 +298,14 @@ class ModelAccount:
     def reissue(self, number: int, lot: int, terms: Terms) -> None:
         self.put(number, self.lots.pop(lot), terms)
 
-    def set_aside(self, number: int, amount: int, expires_us: int, now_us: int) -> list[int]:
-        units = self.take_with_overage(number, amount, now_us)
-        self.holds[number] = OpenHold(expires_us, units)
+    def set_aside(self, number: int, amount: int, expires_us: int, now_us: int, purpose: str | None = None) -> list[int]:
+        units = self.take_with_overage(number, amount, now_us, purpose)
+        self.holds[number] = OpenHold(expires_us, units, purpose)
         return list(units)
 
     def capture(self, number: int, hold: int, amount: int, final: bool, now_us: int) -> None:
         """Capture the credits in the order in which they were set aside."""
-        units = self.holds[hold].units
+        units, purpose = self.holds[hold].units, self.holds[hold].purpose
         captured, rest = units[:amount], units[amount:]
         beyond = amount - len(captured)
         if final or not rest:
@@ -291,7 +317,7 @@ class ModelAccount:
         else:
             self.holds[hold].units = rest
         # The entry has one part per lot, whether the credits came from the hold or from beyond it.
-        self.taken[number] = [*_grouped(captured + self.take_with_overage(number, beyond, now_us))]
+        self.taken[number] = [*_grouped(captured + self.take_with_overage(number, beyond, now_us, purpose))]
         self.flows["spent"] += amount
 
     def release(self, hold: int) -> None:

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.ledger.random_histories import HOUR_US, RandomHistory, RulesLedger
+from tests.ledger.random_histories import HOUR_US, PURPOSES, RandomHistory, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
 from tests.parts import spread
 
@@ -16,6 +16,7 @@ HOLDERS = ("ada", "bob", "cy")
 holders = st.sampled_from(HOLDERS)
 amounts = st.integers(1, 60)
 prices = st.integers(0, 60)
+purposes = st.sampled_from((None, *PURPOSES))
 maybe_amounts = st.none() | amounts
 waits = st.sampled_from((1, HOUR_US, 7 * HOUR_US, DAY_US, 3 * DAY_US))
 numbers = st.integers(1, 60)
@@ -35,17 +36,18 @@ class Credits(RuleBasedStateMachine):
     @rule(
         holder=holders, amount=amounts, effective=st.sampled_from((0, 0, -DAY_US, HOUR_US)), expires=st.none() | waits,
         priority=st.sampled_from((0, 10, 100)), promotional=st.booleans(), paid=st.none() | st.integers(0, 1000),
-        currency=st.sampled_from(("EUR", "JPY")),
+        currency=st.sampled_from(("EUR", "JPY")), only=st.sampled_from(((), (), ("chat",), PURPOSES)),
     )  # fmt: skip
-    def grant(self, holder, amount, effective, expires, priority, promotional, paid, currency):
+    def grant(self, holder, amount, effective, expires, priority, promotional, paid, currency, only):
         self.history.grant(
             holder, amount, effective_in_us=effective, expires_in_us=expires, priority=priority, promotional=promotional,
             paid_minor=0 if promotional and paid else paid, currency=None if paid is None else currency,
+            purposes=only,
         )  # fmt: skip
 
-    @rule(holder=holders, amount=prices)
-    def spend(self, holder, amount):
-        self.history.spend(holder, amount)
+    @rule(holder=holders, amount=prices, purpose=purposes)
+    def spend(self, holder, amount, purpose):
+        self.history.spend(holder, amount, purpose=purpose)
 
     @rule(holder=holders, number=numbers, amount=maybe_amounts)
     def refund(self, holder, number, amount):
@@ -55,9 +57,9 @@ class Credits(RuleBasedStateMachine):
     def revoke(self, holder, number, amount):
         self.history.revoke(holder, self._among(holder, self.history.models[holder].lots, number), amount)
 
-    @rule(holder=holders, amount=prices, expires=waits)
-    def hold(self, holder, amount, expires):
-        self.history.hold(holder, amount, expires)
+    @rule(holder=holders, amount=prices, expires=waits, purpose=purposes)
+    def hold(self, holder, amount, expires, purpose):
+        self.history.hold(holder, amount, expires, purpose=purpose)
 
     @rule(holder=holders, number=numbers, amount=st.none() | prices, final=st.booleans(), beyond=st.booleans())
     def capture(self, holder, number, amount, final, beyond):

@@ -23,7 +23,7 @@ def explained_balance(state: dict[str, Any]) -> dict[str, Any]:
     assert sum(lot["remaining"] for lot in state["lots"]) == state["balance"] + state["owed"]
     assert sum(hold["amount"] for hold in state["holds"]) == state["held"]
     if not state["owed"]:
-        spendable = sum(lot["remaining"] for lot in state["lots"] if lot["state"] == "spendable")
+        spendable = sum(lot["remaining"] for lot in state["lots"] if lot["state"] == "spendable" and not lot.get("applies_to"))
         lapsed = sum(hold["amount"] for hold in state["holds"] if hold["state"] == "expired")
         assert spendable <= state["available"] - state["overdraft"] <= spendable + lapsed
     return state

@@ -5,7 +5,7 @@ import sys
 
 from ledger_project.settings import BASE_DIR
 
-MOST_MODULES, MOST_LINES = 81, 14_700
+MOST_MODULES, MOST_LINES = 82, 14_950
 LOAD = """
 import sys, django
 from django.conf import settings

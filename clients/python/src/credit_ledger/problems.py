@@ -332,6 +332,7 @@ class InsufficientCredits(Problem):
     holds: list[dict[str, Any]] | None
     earliest_sufficient_at: str | None
     overage: dict[str, Any] | None
+    for_other_things: list[dict[str, Any]] | None
     top_up: dict[str, Any] | None
     retry_after_seconds: int | None
     exact_integers: dict[str, str] | None

@@ -59,7 +59,7 @@ export const CALLS = {
   /** End a recurring grant. */
   endRecurringGrant: {"id": "endRecurringGrant", "method": "DELETE", "path": "/v1/holders/{holder}/recurring-grants/{recurring_grant}", "query": ["dry_run", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Read a balance. */
-  balance: {"id": "readBalance", "method": "GET", "path": "/v1/holders/{holder}/balance", "query": ["credit_type", "at", "by"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  balance: {"id": "readBalance", "method": "GET", "path": "/v1/holders/{holder}/balance", "query": ["credit_type", "at", "by", "rate", "label"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List lots. */
   lots: {"id": "listLots", "method": "GET", "path": "/v1/holders/{holder}/lots", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** List entries. */

@@ -226,6 +226,7 @@ export class InsufficientCredits extends Problem {
   readonly holds = this.fact<Record<string, unknown>[] | null>("holds");
   readonly earliest_sufficient_at = this.fact<string | null>("earliest_sufficient_at");
   readonly overage = this.fact<Record<string, unknown> | null>("overage");
+  readonly for_other_things = this.fact<Record<string, unknown>[] | null>("for_other_things");
   readonly top_up = this.fact<Record<string, unknown> | null>("top_up");
   readonly retry_after_seconds = this.fact<number | null>("retry_after_seconds");
   readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");

@@ -2288,12 +2288,12 @@ export interface components {
             credit_type: string;
             /**
              * Format: int64
-             * @description What can be spent at `as_of`.
+             * @description What can be spent at `as_of`: on everything, or on the `rate` and `label` of the query.
              */
             available: number;
             /**
              * Format: int64
-             * @description The sum of all entries: `available`, and lots that are not yet effective, or expired but not booked.
+             * @description The sum of all entries: `available`, `for_other_things`, and lots that are not yet effective, or expired but not booked.
              */
             balance: number;
             /**
@@ -2329,6 +2329,8 @@ export interface components {
             owed: number;
             /** @description What may be used beyond `available` in this period; null without an agreement. Spends use it, and `available` does not include it. */
             overage: components["schemas"]["OverageState"] | null;
+            /** @description What else can be spent, but only on certain rates or labels, in the order of use; absent without any. */
+            for_other_things?: components["schemas"]["OtherCredits"][];
             /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
             exact_integers?: {
                 [key: string]: string;
@@ -2705,6 +2707,15 @@ export interface components {
             last_used_at: string | null;
             /** @description What `Authorization: Bearer` takes. Null in a dry run, and when the response is repeated (`Idempotency-Replayed: true`): a client that has lost the secret rotates the key. */
             secret: string | null;
+        };
+        /** @description What credits can pay for: these rates, and these values of a label. */
+        AppliesTo: {
+            /** @description The rates. */
+            rates?: string[];
+            /** @description The values of a label. */
+            labels?: {
+                [key: string]: string[];
+            };
         };
         /** @description One request to a receiver. */
         AttemptBody: {
@@ -3488,7 +3499,7 @@ export interface components {
             previous: string | null;
         };
         /** @enum {string} */
-        DecisionEnum: "drawn" | "not_needed" | "not_yet_effective" | "expired" | "opened" | "joined" | "captured" | "returned" | "revoked" | "reversed" | "reissued";
+        DecisionEnum: "drawn" | "not_needed" | "for_other_things" | "not_yet_effective" | "expired" | "opened" | "joined" | "captured" | "returned" | "revoked" | "reversed" | "reissued";
         /** @description Deferred revenue of credits of a type, sold in a currency, that expire in a month. */
         Deferred: {
             credit_type: string;
@@ -4209,6 +4220,13 @@ export interface components {
              * @description Lots with a lower number are spent first. Default: `100`.
              */
             priority?: number;
+            /** @description What the credits can pay for: spends and holds by one of the `rates`, and with one of the values of the label in their metadata. By default they can pay for everything. */
+            applies_to?: {
+                rates?: string[];
+                labels?: {
+                    [key: string]: string[];
+                };
+            } | null;
             /**
              * Format: int64
              * @description What was paid for them, without tax, in minor units of the currency. Entries that use the credits recognise their share of it.
@@ -4262,6 +4280,13 @@ export interface components {
              * @description Lots with a lower number are spent first. Default: `100`.
              */
             priority?: number;
+            /** @description What the credits can pay for: spends and holds by one of the `rates`, and with one of the values of the label in their metadata. By default they can pay for everything. */
+            applies_to?: {
+                rates?: string[];
+                labels?: {
+                    [key: string]: string[];
+                };
+            } | null;
             /**
              * Format: int64
              * @description What was paid for them, without tax, in minor units of the currency. Entries that use the credits recognise their share of it.
@@ -4862,6 +4887,8 @@ export interface components {
             state: components["schemas"]["LotStateEnum"];
             /** @description If its credits were sold: what they still cost. */
             cost?: components["schemas"]["LotCost"];
+            /** @description What its credits can pay for; absent for everything. */
+            applies_to?: components["schemas"]["AppliesTo"];
             /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
             exact_integers?: {
                 [key: string]: string;
@@ -6031,6 +6058,20 @@ export interface components {
             /** @description The rest, in minor units. */
             left_minor: number;
             recorded_at: string;
+        };
+        /** @description Credits that can be spent, but not on everything. */
+        OtherCredits: {
+            /** @description What they can pay for. */
+            applies_to: components["schemas"]["AppliesTo"];
+            /**
+             * Format: int64
+             * @description How many there are.
+             */
+            available: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @enum {string} */
         OverCaptureEnum: "refuse" | "if_available";
@@ -7213,6 +7254,13 @@ export interface components {
              * @description Lots with a lower number are spent first. Default: `100`.
              */
             priority?: number;
+            /** @description What the credits can pay for: spends and holds by one of the `rates`, and with one of the values of the label in their metadata. By default they can pay for everything. */
+            applies_to?: {
+                rates?: string[];
+                labels?: {
+                    [key: string]: string[];
+                };
+            } | null;
             /** @description When the credits of a period expire: at its end, some days after its start, never, or by `rollover`: they stay, and when the next period begins, what is unspent beyond `rollover_cap` is revoked, the oldest first. Default: `"period_end"`. */
             expiry?: components["schemas"]["ExpiryEnum"];
             /**
@@ -7301,6 +7349,10 @@ export interface components {
              * @description How many periods there are.
              */
             periods: number | null;
+            /** @description What the credits can pay for, as in a grant; null for everything. */
+            applies_to: {
+                [key: string]: unknown;
+            } | null;
             /**
              * Format: int64
              * @description The entry that set these terms.
@@ -8037,6 +8089,8 @@ export interface components {
             source: string;
             /** @description spendable, not_yet_effective, or expired but not booked. */
             state: string;
+            /** @description What its credits can pay for; absent for everything. */
+            applies_to?: components["schemas"]["AppliesTo"];
             /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
             exact_integers?: {
                 [key: string]: string;
@@ -8788,6 +8842,10 @@ export interface components {
         at: string;
         /** @description `recorded`: by the entries recorded by then. `effective`: by all entries recorded until now that count then. */
         by: "recorded" | "effective";
+        /** @description `available` counts what a spend by this rate can use; by default what every spend can use. */
+        rate: string;
+        /** @description The same for a spend with this label in its metadata: `member:ada`. */
+        label: string;
         /** @description Only this credit type; all by default. */
         credit_type2: string;
         /** @description Only this kind; by default all except refusals. */
@@ -9891,6 +9949,10 @@ export interface operations {
                 at?: components["parameters"]["at"];
                 /** @description `recorded`: by the entries recorded by then. `effective`: by all entries recorded until now that count then. */
                 by?: components["parameters"]["by"];
+                /** @description `available` counts what a spend by this rate can use; by default what every spend can use. */
+                rate?: components["parameters"]["rate"];
+                /** @description The same for a spend with this label in its metadata: `member:ada`. */
+                label?: components["parameters"]["label"];
             };
             header?: {
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];

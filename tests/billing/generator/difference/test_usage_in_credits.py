@@ -104,6 +104,18 @@ def test_usage_covered_completely_is_a_line_of_zero_on_a_paid_invoice():
     assert_check_finds_nothing()
 
 
+def test_credits_for_some_things_only_cover_no_usage_and_pay_no_invoice():
+    # The usage of a meter is neither a rate nor a label: 10 credits cover 4 of 150 calls.
+    holder, subscription = with_credits(10)
+    for applies_to in ({"rates": ["calls"]}, {"labels": {"price": ["calls"]}}):
+        services.grant(holder_id=holder, amount=250, idempotency_key=str(applies_to), priority=0, applies_to=applies_to)
+    use(subscription, "150", at(1, 10))
+    [invoice] = bill(subscription, at(2, 1))
+    assert (paid_in_credits(invoice["lines"][0]), invoice["credits_applied_minor"]) == (("4", 10), 0)
+    assert (balance_of(holder), reads.balance(holder).balance) == (0, 500)
+    assert_check_finds_nothing()
+
+
 def test_a_customer_without_a_holder_pays_in_money():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(credits=IN_CREDITS)]).code)
     use(subscription, "150", at(1, 10))

@@ -9,13 +9,14 @@ from billing.admin.order_forms import amendments, coupons, customers, plans, sub
 from billing.admin.order_forms.fields import CurrencyField
 from billing.orders.phases import PhaseList
 from billing.rating.names import Names
+from ledger import values
 from ledger.admin.forms import operations, rates
 from ledger.admin.forms.credit_amounts import CreditNumberField
 from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
 from ledger.admin.kit.forms.idempotent import RequestForm, declared_at, sentence
 from ledger.records import Shape, shape_of
 from ledger.signals.pages import alerts
-from ledger.values import Boolean, ByComponent, Choice, Integer, ListOf, MapOf, Number, Text, Time
+from ledger.values import AppliesTo, Boolean, ByComponent, Choice, Integer, ListOf, MapOf, Number, Text, Time
 
 pytestmark = pytest.mark.django_db
 
@@ -85,6 +86,9 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     elif isinstance(value, ByComponent):
         monkeypatch.setattr(declared_at(value.child.shape, "/per").value, "most", 3)
         typed, given, limit = "input 1 per 4", {"input": {"price": 1, "per": 4}}, 3
+    elif isinstance(value, AppliesTo):
+        monkeypatch.setattr(values, "MAX_PURPOSES", 3)
+        typed, given, limit = "a\nb\nc\nd", {"rates": ["a", "b", "c", "d"]}, 3
     elif isinstance(value, ListOf | MapOf | Names):
         monkeypatch.setattr(value.child, "most", 3)
         typed, given = TYPED_IN[type(value)]
@@ -122,7 +126,11 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         assert "must be at most 3" in sent.errors[name][0]
     else:
         shown = field.widget.attrs.get("maxlength", field.widget.attrs.get("max"))
-        assert str(shown) == str(limit) or type(value) in (*TYPED_IN, PhaseList, ByComponent) or isinstance(field, CurrencyField)
+        assert (
+            str(shown) == str(limit)
+            or type(value) in (*TYPED_IN, PhaseList, ByComponent, AppliesTo)
+            or isinstance(field, CurrencyField)
+        )
         assert sent.errors[name] == [sentence(error.detail)]
 
 

@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import time_machine
 from django.contrib.admin.utils import quote
+from django.urls import reverse
 
 from ledger import reads, services
 from ledger.admin.forms.operations import end_of_day_in
+from ledger.errors import InsufficientCredits
 from ledger.models import Entry
 from tests.ledger.admin.admin_site import hidden_key, hidden_values, text_of
 
@@ -67,6 +69,24 @@ def test_the_first_click_says_what_will_happen_and_writes_nothing(client, ada):
     assert Entry.objects.count() == before + 1
     [lot] = [lot for lot in reads.entry("ada", "credits", 5).lots if lot.grant == 5]
     assert lot.expires_at.isoformat() == "2199-12-31T23:59:00+00:00"
+
+
+def test_a_grant_for_some_things_only_is_made_and_shown(client, ada):
+    typed = "gpt-4o.output\r\nmember = ada\r\nmember=bob\r\n"
+    page = send_first_step(client, account_form_url("grant"), **ASKED, applies_to=typed).content.decode()
+    words = "only for the rate gpt-4o.output with member ada, bob"
+    assert f"A new promotional lot of 50, {words}" in text_of(page)
+    assert client.post(account_form_url("grant"), hidden_values(page) | {"confirmed": "yes"}).status_code == 302
+    applies_to = {"rates": ["gpt-4o.output"], "labels": {"member": ["ada", "bob"]}}
+    assert [lot.applies_to.shown() for lot in reads.balance("ada").lots if lot.applies_to] == [applies_to]
+    shown = text_of(client.get(reverse("admin:ledger_holder", args=["ada"])).content.decode())
+    assert words in shown
+    assert "For some things only 50" in shown
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=21, idempotency_key="t")
+    assert f"50 are {words}" in text_of(client.get(reverse("admin:ledger_refusallisting_changelist")).content.decode())
+    wrong = send_first_step(client, account_form_url("grant"), **ASKED, applies_to="No rate")
+    assert wrong.status_code == 422
 
 
 def test_a_double_click_on_the_second_page_does_it_once(client, ada):
@@ -148,7 +168,7 @@ def test_what_is_seldom_needed_is_folded_and_unfolded_where_it_is_filled_in(clie
     closed = folded(client.get(GRANT).content.decode())
     assert closed[1] is None
     assert re.findall(r'name="(\w+)"', closed[2]) == [
-        "reference", "expires_at", "effective_at", "priority", "paid_minor", "currency", "sold_at", "document",
+        "reference", "expires_at", "effective_at", "priority", "applies_to", "paid_minor", "currency", "sold_at", "document",
     ]  # fmt: skip
     assert folded(client.get(f"{GRANT}?reference=job-19").content.decode())[1] == " open"
     wrong = send_first_step(client, account_form_url("grant"), **ASKED | {"priority": "-1"}).content.decode()

@@ -230,11 +230,13 @@ def test_credits_in_a_problem_are_integers_of_64_bits(document: dict[str, Any]) 
 
 def test_a_lack_of_credits_has_the_facts_that_the_document_has(db: None, document: dict[str, Any], make_api: Any) -> None:
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
+    services.grant(holder_id="ada", amount=2, idempotency_key="r", priority=0, applies_to={"rates": ["chat"]})
     services.hold(holder_id="ada", amount=1, idempotency_key="h")
     api: ApiClient = make_api("ledger:admin")
     problem = api.post("/v1/holders/ada/spends", {"amount": 8}).json()
     schemas = document["components"]["schemas"]
     of_others = {"top_up", "retry_after_seconds", "overage"}
     assert set(problem) == set(schemas["InsufficientCredits"]["properties"]) - {EXACT_INTEGERS} - of_others
+    assert set(problem["for_other_things"][0]) == set(schemas["CreditsForOtherThings"]["properties"]) - {EXACT_INTEGERS}
     assert set(problem["lots"][0]) == set(schemas["InsufficientCreditsLot"]["properties"]) - {EXACT_INTEGERS}
     assert set(problem["holds"][0]) == set(schemas["InsufficientCreditsHold"]["properties"]) - {EXACT_INTEGERS}

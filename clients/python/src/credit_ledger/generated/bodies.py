@@ -23,6 +23,7 @@ CapPeriodEnum: TypeAlias = Literal["day", "week", "month"]
 DecisionEnum: TypeAlias = Literal[
     "drawn",
     "not_needed",
+    "for_other_things",
     "not_yet_effective",
     "expired",
     "opened",
@@ -144,6 +145,7 @@ class AccountBalance(TypedDict):
     overdraft: int
     owed: int
     overage: OverageState | None
+    for_other_things: NotRequired[list[OtherCredits]]
     exact_integers: NotRequired[dict[str, str]]
 
 
@@ -267,6 +269,13 @@ class ApiKeyWithSecret(TypedDict):
     revoked_at: str | None
     last_used_at: str | None
     secret: str | None
+
+
+class AppliesTo(TypedDict):
+    """What credits can pay for: these rates, and these values of a label."""
+
+    rates: NotRequired[list[str]]
+    labels: NotRequired[dict[str, list[str]]]
 
 
 class AttemptBody(TypedDict):
@@ -989,6 +998,15 @@ class GraduatedPriceNames(TypedDict):
     de: NotRequired[str]
 
 
+class GrantAppliesTo(TypedDict):
+    """What the credits can pay for: spends and holds by one of the `rates`, and with one of the values of the label in their
+    metadata. By default they can pay for everything.
+    """
+
+    rates: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, Sequence[str]]]
+
+
 class GrantOperation(TypedDict):
     """A grant in a batch."""
 
@@ -1003,11 +1021,21 @@ class GrantOperation(TypedDict):
     effective_at: NotRequired[datetime | str | None]
     expires_at: NotRequired[datetime | str | None]
     priority: NotRequired[int]
+    applies_to: NotRequired[GrantOperationAppliesTo | None]
     paid_minor: NotRequired[int | None]
     currency: NotRequired[str | None]
     sold_at: NotRequired[datetime | str | None]
     document: NotRequired[str]
     operation: Literal["grant"]
+
+
+class GrantOperationAppliesTo(TypedDict):
+    """What the credits can pay for: spends and holds by one of the `rates`, and with one of the values of the label in their
+    metadata. By default they can pay for everything.
+    """
+
+    rates: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, Sequence[str]]]
 
 
 class Granted(TypedDict):
@@ -1271,6 +1299,7 @@ class Lot(TypedDict):
     source: LotSourceEnum
     state: LotStateEnum
     cost: NotRequired[LotCost]
+    applies_to: NotRequired[AppliesTo]
     exact_integers: NotRequired[dict[str, str]]
 
 
@@ -1474,6 +1503,14 @@ class OpenCredit(TypedDict):
     amount_minor: int
     left_minor: int
     recorded_at: str
+
+
+class OtherCredits(TypedDict):
+    """Credits that can be spent, but not on everything."""
+
+    applies_to: AppliesTo
+    available: int
+    exact_integers: NotRequired[dict[str, str]]
 
 
 class OverageBody(TypedDict):
@@ -2068,6 +2105,7 @@ class RecurringGrantBody(TypedDict):
     rollover_cap: int | None
     ends_at: str | None
     periods: int | None
+    applies_to: dict[str, Any] | None
     set_by: int
     last_entry: int | None
     granted_until: str | None
@@ -2277,6 +2315,15 @@ class Seller(TypedDict):
     recorded_by: str
 
 
+class SetRecurringGrantAppliesTo(TypedDict):
+    """What the credits can pay for: spends and holds by one of the `rates`, and with one of the values of the label in their
+    metadata. By default they can pay for everything.
+    """
+
+    rates: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, Sequence[str]]]
+
+
 class SettledReturn(TypedDict):
     """What a return did to the credits; below 0 where money came in again."""
 
@@ -2332,6 +2379,7 @@ class StateLot(TypedDict):
     priority: int
     source: str
     state: str
+    applies_to: NotRequired[AppliesTo]
     exact_integers: NotRequired[dict[str, str]]
 
 

@@ -51,6 +51,7 @@ from credit_ledger.generated.bodies import (
     FreezeBody,
     GeneratedInvoices,
     GivenCoupon,
+    GrantAppliesTo,
     Granted,
     HoldBody,
     Holder,
@@ -112,6 +113,7 @@ from credit_ledger.generated.bodies import (
     Return,
     ScopesEnum,
     Seller,
+    SetRecurringGrantAppliesTo,
     ShareEnum,
     SourceEnum,
     Subscription,
@@ -163,6 +165,7 @@ def grant(
     effective_at: datetime | str | Absent | None = ABSENT,
     expires_at: datetime | str | Absent | None = ABSENT,
     priority: int | None = None,
+    applies_to: GrantAppliesTo | Absent | None = ABSENT,
     paid_minor: int | Absent | None = ABSENT,
     currency: str | Absent | None = ABSENT,
     sold_at: datetime | str | Absent | None = ABSENT,
@@ -173,7 +176,9 @@ def grant(
 ) -> Call[Entry]:
     """Grant credits.
 
-    Adds credits as a new lot, which can expire. The first grant creates the holder. New credits repay the overdraft first.
+    Adds credits as a new lot, which can expire. The first grant creates the holder. New credits repay the overdraft first,
+    unless `applies_to` limits what they can pay for: then spends and holds by other rates or with other labels pass the lot
+    over, and it is neither transferred nor used for a debt.
 
     Scope: `ledger:grant`.
     """
@@ -191,6 +196,7 @@ def grant(
             "effective_at": effective_at,
             "expires_at": expires_at,
             "priority": absent_if_none(priority),
+            "applies_to": applies_to,
             "paid_minor": paid_minor,
             "currency": currency,
             "sold_at": sold_at,
@@ -952,6 +958,7 @@ def set_recurring_grant(
     time_zone: str | None = None,
     source: SourceEnum | None = None,
     priority: int | None = None,
+    applies_to: SetRecurringGrantAppliesTo | Absent | None = ABSENT,
     expiry: ExpiryEnum | None = None,
     expires_after_days: int | Absent | None = ABSENT,
     rollover_cap: int | Absent | None = ABSENT,
@@ -988,6 +995,7 @@ def set_recurring_grant(
             "time_zone": absent_if_none(time_zone),
             "source": absent_if_none(source),
             "priority": absent_if_none(priority),
+            "applies_to": applies_to,
             "expiry": absent_if_none(expiry),
             "expires_after_days": expires_after_days,
             "rollover_cap": rollover_cap,
@@ -1035,19 +1043,28 @@ def balance(
     credit_type: str | None = None,
     at: datetime | str | None = None,
     by: Literal["recorded", "effective"] | None = None,
+    rate: str | None = None,
+    label: str | None = None,
 ) -> Call[AccountBalance]:
     """Read a balance.
 
-    The credits you can spend now, or at an instant, with the open lots in burn order. An unknown holder has zeros. The call
-    takes no lock: another request may spend the credits before you do. Without `at` the response has an ETag; a write with
-    this ETag as If-Match needs an account without a later entry.
+    The credits you can spend now, or at an instant, with the open lots in burn order. An unknown holder has zeros.
+    `for_other_things` has the credits that can pay only for certain rates or labels; `available` includes them if `rate` or
+    `label` names such a use. The call takes no lock: another request may spend the credits before you do. Without `at` the
+    response has an ETag; a write with this ETag as If-Match needs an account without a later entry.
 
     Scope: `ledger:read`.
     """
     return Call(
         "GET",
         path("/v1/holders/{}/balance", holder),
-        query={"credit_type": absent_if_none(credit_type), "at": absent_if_none(at), "by": absent_if_none(by)},
+        query={
+            "credit_type": absent_if_none(credit_type),
+            "at": absent_if_none(at),
+            "by": absent_if_none(by),
+            "rate": absent_if_none(rate),
+            "label": absent_if_none(label),
+        },
     )
 
 
