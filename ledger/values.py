@@ -759,7 +759,6 @@ class AppliesTo(Value):
                 },
             },
             "additionalProperties": False,
-            "minProperties": 1,
         }
 
 
