@@ -1,7 +1,6 @@
 """Billing as a Django application."""
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import AppConfig, apps
@@ -132,13 +131,12 @@ def _check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
 
 
 def _check_lookups(app_configs: Any, **options: Any) -> list[CheckMessage]:
-    """Report that VAT ids are to be looked up, and the package that does it is not installed (billing.E004)."""
+    """Report that VAT ids are to be looked up, and the application that does it is not installed (billing.E004)."""
     from ledger import conf
 
-    if not conf.VIES_URL.value or find_spec("httpx") is not None:
+    if not conf.VIES_URL.value or apps.is_installed("billing.tax_services"):
         return []
-    hint = 'pip install "credit-ledger[vies]" installs it.'
-    return [Error("LEDGER_VIES_URL needs the package 'httpx'.", hint=hint, id="billing.E004")]
+    return [Error("LEDGER_VIES_URL needs 'billing.tax_services' in INSTALLED_APPS.", id="billing.E004")]
 
 
 def _check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:

@@ -54,6 +54,7 @@ INSTALLED_APPS = [
     "billing.books",
     "billing.dunning",
     "billing.statements_in",
+    "billing.tax_services",
     "ledger_project.operators",
 ]
 
@@ -207,7 +208,7 @@ STRIPE_SECRETS = {"api_key": STRIPE_API_KEY, "event_secret": env.str("LEDGER_STR
 PAYMENT_PROVIDERS = {"stripe": {"class": STRIPE_PAYMENTS, **STRIPE_SECRETS}} if STRIPE_API_KEY else {}
 # The provider of taxes (docs/how-to/bring-a-tax-provider.md): Stripe Tax, with the tax codes of tax classes.
 STRIPE_TAX_API_KEY = env.str("LEDGER_STRIPE_TAX_API_KEY", "")
-STRIPE_TAX = "billing.tax_providers.stripe_tax.StripeTax"
+STRIPE_TAX = "billing.tax_services.stripe_tax.StripeTax"
 TAX_PROVIDER = (
     {"class": STRIPE_TAX, "api_key": STRIPE_TAX_API_KEY, "tax_codes": env.dict("LEDGER_STRIPE_TAX_CODES", default={})}
     if STRIPE_TAX_API_KEY

@@ -10,8 +10,8 @@ from billing.errors import AlreadyExists
 from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
 from billing.nouns import GoesOut, noun_fields
-from billing.orders.vat_ids import lookups
-from billing.orders.vat_ids.vies import Lookup
+from billing.orders import vat_lookups
+from billing.orders.vat_lookups import Lookup
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax.vat import VatStatus
 from billing.rating.values import Currency, ElectronicAddress, Email, OneLine, Ref, VatId
@@ -258,7 +258,7 @@ def look_up_before(request: NewCustomer | CustomerChange) -> Lookup | None:
 
     Called before the transaction of the write; see Note [Look first, then write].
     """
-    return lookups.look_up_before(ref=request.ref, vat_id=request.vat_id, seller=request.seller)
+    return vat_lookups.look_up_before(ref=request.ref, vat_id=request.vat_id, seller=request.seller)
 
 
 def create(request: NewCustomer, lookup: Lookup | None = None) -> Customer:
@@ -272,7 +272,7 @@ def create(request: NewCustomer, lookup: Lookup | None = None) -> Customer:
         Invalid: credits without a holder or without worth, an unknown VAT status or seller, reverse charge without a VAT id, or a
             VAT id that is invalid in VIES.
     """
-    lookups.ensure_not_invalid(lookup, request.vat_id)
+    vat_lookups.ensure_not_invalid(lookup, request.vat_id)
     with locked_transaction(CUSTOMER(request.ref)):
         if Customer.objects.filter(ref=request.ref).exists():
             raise AlreadyExists(resource="customer", ref=request.ref)
@@ -286,7 +286,7 @@ def create(request: NewCustomer, lookup: Lookup | None = None) -> Customer:
             columns |= {"credit_type": paying.credit_type, "credit_unit_value": paying.unit_value}
         customer = Customer.objects.create(**columns)
         if customer.vat_id:
-            lookups.keep_new(customer, lookup)
+            vat_lookups.keep_new(customer, lookup)
         return customer
 
 
@@ -320,10 +320,10 @@ def change(request: CustomerChange, lookup: Lookup | None = None) -> Customer:
         _ensure_seller(customer.seller)
         customer.save(update_fields=list(changes))
         if customer.vat_id != former_vat_id:
-            lookups.ensure_not_invalid(lookup, customer.vat_id)
-            lookups.keep_new(customer, lookup)
+            vat_lookups.ensure_not_invalid(lookup, customer.vat_id)
+            vat_lookups.keep_new(customer, lookup)
         elif customer.seller != former_seller:
-            lookups.ask_again(customer)
+            vat_lookups.ask_again(customer)
     return customer
 
 

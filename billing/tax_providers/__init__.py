@@ -1,1 +1,1 @@
-"""Providers of taxes: which one this deployment has (`configured`), how it is asked (`asking`), and Stripe Tax (`stripe_tax`)."""
+"""The provider of taxes: which one this deployment has (`configured`), how it is asked (`asking`), what is kept (`recording`)."""

@@ -133,6 +133,7 @@ APPLICATIONS: Final = {
     "deliver_signals": "ledger.signals",
     "deliver_mails": "billing.dunning",
     "send_reminders": "billing.dunning",
+    "check_vat_ids": "billing.tax_services",
 }
 """The commands of applications that can be left out."""
 TIMETABLE: Final = tuple(task for task in _TASKS if APPLICATIONS.get(task.command, "ledger") in settings.INSTALLED_APPS)

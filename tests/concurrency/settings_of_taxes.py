@@ -5,5 +5,5 @@ import os
 from ledger_project.settings import *  # noqa: F403
 
 TAX_PROVIDER = {
-    "class": "billing.tax_providers.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": os.environ["STRIPE_TAX_STAND_IN"],
+    "class": "billing.tax_services.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": os.environ["STRIPE_TAX_STAND_IN"],
 }  # fmt: skip

@@ -53,7 +53,7 @@ def stripe(settings: Any) -> Iterator[StripeTaxDouble]:
     asking.ask_again_now()
     with serving(double) as address:
         settings.TAX_PROVIDER = {
-            "class": "billing.tax_providers.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": address,
+            "class": "billing.tax_services.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": address,
         }  # fmt: skip
         with closing(tax_provider()):  # type: ignore[arg-type, type-var]
             yield double

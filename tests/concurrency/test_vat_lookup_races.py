@@ -13,12 +13,13 @@ from django.utils import timezone
 
 from billing.models import Customer, VatCheck, VatLookup
 from billing.orders import customers
-from billing.orders.vat_ids import checking, lookups
+from billing.tax_services import checking
+from billing.tax_services import vies as vies_client
 from ledger.testing import unique
 from tests.billing.api.test_unknown_outcomes import committing_api, loses_its_session
 from tests.billing.factories import CustomerFactory
-from tests.billing.taxes.vat_ids.conftest import vies
-from tests.billing.taxes.vat_ids.vies_double import ViesDouble, valid
+from tests.billing.tax_services.conftest import vies
+from tests.billing.tax_services.vies_double import ViesDouble, valid
 from tests.concurrency.meetings import LOCKED
 from tests.concurrency.race_harness import no_lock
 from tests.ledger.api.conftest import ApiClient, make_api, way
@@ -62,7 +63,7 @@ def test_while_vies_is_asked_no_transaction_is_open_and_no_lock_is_held(
     if not is_before:
         create = customers.create
         monkeypatch.setattr(customers, "look_up_before", lambda request: None)
-        monkeypatch.setattr(customers, "create", lambda request, lookup: create(request, lookups.vies.look_up(request.vat_id)))
+        monkeypatch.setattr(customers, "create", lambda request, lookup: create(request, vies_client.look_up(request.vat_id)))
     ref = unique("CUST")
     api = make_api("billing:read", "billing:write")
     assert api.post("/v1/customers", {"ref": ref, "name": "ACME", "currency": "EUR", "vat_id": FR}, key=ref).status_code == 201

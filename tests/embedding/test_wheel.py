@@ -21,7 +21,7 @@ LOAD = """
 import django, importlib, pkgutil, sys
 MODULES = {
     "senders": {"ledger.signals.sending", "ledger.signals.delivery"},
-    "stripe": {"billing.payments.providers.stripe_payments", "billing.stripe_client", "billing.tax_providers.stripe_tax"},
+    "stripe": {"billing.payments.providers.stripe_payments", "billing.stripe_client", "billing.tax_services.stripe_tax"},
 }
 from django.conf import settings
 apps, wanted, parts = (text.split(",") for text in sys.argv[1:])

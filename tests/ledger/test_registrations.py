@@ -3,7 +3,9 @@
 import pytest
 from django.apps import apps
 
+from billing import additions as billing_additions
 from billing.documents import pay_links
+from billing.orders import vat_lookups
 from ledger import exports
 from ledger.audit import chains
 from ledger.operators import additions
@@ -23,7 +25,8 @@ def registered_parts() -> list[list[object]]:
         additions._searches, additions._account_forms, additions._account_pages, additions._time_line_parts,
         sources._sources, parts._registered, parts._account_parts,
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
-        chains._TABLES, pay_links._registered,
+        chains._TABLES, pay_links._registered, list(billing_additions._laws), billing_additions.INVOICE_PAGE._parts,
+        list(billing_additions.INVOICE_PAGE.operations), vat_lookups._services,
     )  # fmt: skip
     return [list(each) for each in lists]
 

@@ -17,8 +17,7 @@ from billing.nouns import changeable_fields, noun_fields
 from billing.orders import coupons, customers
 from billing.orders.coupons import NewGivenCoupon
 from billing.orders.customers import VAT_WORDS, CustomerChange, NewCustomer
-from billing.orders.vat_ids.lookups import is_looked_up, newest_of
-from billing.orders.vat_ids.vies import Lookup
+from billing.orders.vat_lookups import Lookup, is_looked_up, newest_of
 from billing.rating.prices.wording import amount
 from billing.rating.tax.vat import suggested_status, vat_country
 from ledger.admin.forms.credit_amounts import CreditAmountsForm, value_of_a_credit

@@ -12,7 +12,7 @@ from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.orders import coupons, customers
 from billing.orders.customers import CustomerChange, NewCustomer
-from billing.orders.vat_ids.vies import Lookup
+from billing.orders.vat_lookups import Lookup
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.parsing import is_merge_patch
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from billing.models import Customer, Seller
 from billing.models.personal import columns_on_documents
-from billing.orders.vat_ids.lookups import NEWEST_SQL
+from billing.orders.vat_lookups import NEWEST_SQL
 from billing.rating.tax.rules import DeclaredTax, Place, TaxPolicy, TaxRules
 from billing.rating.tax.sales import Party
 from billing.rating.tax.vat import relied_vat_id, vat_status_of

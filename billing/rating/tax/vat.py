@@ -65,7 +65,7 @@ def vat_country(vat_id: str) -> str:
 def checked_vat_id(vat_id: str) -> str:
     """Return a VAT id; one of the EU in capitals and without spaces, dots and hyphens.
 
-    The check is offline: whether the id was given to anybody, only the tax office knows (see `billing.orders.vat_ids`).
+    The check is offline: whether the id was given to anybody, only the tax office knows (see `billing.tax_services`).
 
     Raises:
         VatIdWrong: an id of the EU has not the form of its country, or wrong check digits.

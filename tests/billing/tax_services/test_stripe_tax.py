@@ -14,7 +14,7 @@ from billing.rating.tax.sales import Party, Sale, SaleLine, ensure_usable
 from billing.rating.tax.vat import VatStatus
 from billing.tax_providers import asking
 from billing.tax_providers.configured import tax_provider
-from billing.tax_providers.stripe_tax import StripeTax
+from billing.tax_services.stripe_tax import StripeTax
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
 from tests.billing.generator.run.test_generate import bill
@@ -205,7 +205,7 @@ def test_nobody_there_is_no_answer():
 @pytest.mark.django_db
 def test_an_invoice_with_the_taxes_of_stripe(double, served, settings):
     settings.TAX_PROVIDER = {
-        "class": "billing.tax_providers.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": served[1],
+        "class": "billing.tax_services.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": served[1],
     }  # fmt: skip
     asking.ask_again_now()
     record_seller({**SELLER, "tax_rules": "provider"}, actor="test")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from billing.orders.vat_ids import vies as client
-from billing.orders.vat_ids.vies import look_up, read_answer
 from billing.rating.tax.vat import LookupOutcome, relied_vat_id
+from billing.tax_services import vies as client
+from billing.tax_services.vies import look_up, read_answer
 from ledger import conf
-from tests.billing.taxes.vat_ids.vies_double import ViesDouble, failing, invalid, valid
+from tests.billing.tax_services.vies_double import ViesDouble, failing, invalid, valid
 
 VALID, INVALID, UNAVAILABLE = LookupOutcome.VALID, LookupOutcome.INVALID, LookupOutcome.UNAVAILABLE
 

@@ -11,11 +11,11 @@ import json
 import re
 import ssl
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
+from billing.orders.vat_lookups import Lookup
 from billing.rating.tax.vat import LookupOutcome
 from ledger import conf
 
@@ -39,26 +39,6 @@ OF_THE_SERVICE: Final = frozenset({TIME_OUT, NO_CONNECTION, "SERVICE_UNAVAILABLE
 """Errors after which the next request would fail too, whatever the member state."""
 
 _free: Final = threading.BoundedSemaphore(AT_ONCE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
-    """What VIES said about a VAT id.
-
-    Args:
-        requester: the VAT id of the seller that was sent; only with one VIES gives a consultation number.
-        name, address: those that VIES has on record; empty: it does not say.
-        error: why there is no answer.
-    """
-
-    vat_id: str
-    outcome: LookupOutcome
-    asked_at: datetime
-    requester: str = ""
-    consultation: str = ""
-    name: str = ""
-    address: str = ""
-    error: str = ""
 
 
 def look_up(vat_id: str, *, requester: str = "", timeout_s: float = WRITE_TIMEOUT_S) -> Lookup:

@@ -1,19 +1,21 @@
 """Looks VAT ids of customers up before they are stored, and keeps what VIES said as evidence.
 
+What was said stands on documents, so it is kept here; the application that asks (`billing.tax_services`) registers.
+
 Note [Look first, then write]
     VIES is asked before the transaction of the write begins, so no lock and no transaction waits for another machine. The write
     takes the customer's lock and reads the VAT id again: what was looked up is kept only if it is the id that is stored. If the
     id changes in a way that nobody looked up (a call from Python, or two writes at once), a command looks it up afterwards.
 """
 
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.utils import timezone
 
 from billing.models import DEFAULT_SELLER, Customer, Seller, VatCheck, VatLookup
-from billing.orders.vat_ids import vies
-from billing.orders.vat_ids.vies import Lookup
 from billing.rating.tax.vat import LookupOutcome, vat_country
 from ledger import conf
 from ledger.errors import Invalid
@@ -30,9 +32,41 @@ NEWEST_SQL: Final = """
      ORDER BY l.outcome = 'unavailable', l.id DESC LIMIT 1)"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """What VIES said about a VAT id.
+
+    Args:
+        requester: the VAT id of the seller that was sent; only with one VIES gives a consultation number.
+        name, address: those that VIES has on record; empty: it does not say.
+        error: why there is no answer.
+    """
+
+    vat_id: str
+    outcome: LookupOutcome
+    asked_at: datetime
+    requester: str = ""
+    consultation: str = ""
+    name: str = ""
+    address: str = ""
+    error: str = ""
+
+
+LookUp = Callable[[str, str], Lookup]
+"""Takes a VAT id and the requester's, or an empty text; asks once and never raises."""
+
+_services: Final[list[LookUp]] = []
+
+
+def register_service(look_up: LookUp) -> None:
+    """Have VAT ids looked up by this function; the one that was registered last is asked."""
+    if look_up not in _services:
+        _services.append(look_up)
+
+
 def is_looked_up(vat_id: str) -> bool:
     """Return whether this deployment looks the id up: VIES has the ids of the EU only."""
-    return bool(conf.VIES_URL.value and vat_country(vat_id))
+    return bool(_services and conf.VIES_URL.value and vat_country(vat_id))
 
 
 def newest_of(customer: Customer) -> VatLookup | None:
@@ -55,7 +89,7 @@ def look_up_before(*, ref: str, vat_id: str | None, seller: str | None) -> Looku
     known = Customer.objects.filter(ref=ref).values("vat_id", "seller").first()
     if known is not None and known["vat_id"] == vat_id:
         return None
-    return vies.look_up(vat_id, requester=requester_of(seller or (known["seller"] if known else DEFAULT_SELLER)))
+    return _services[-1](vat_id, requester_of(seller or (known["seller"] if known else DEFAULT_SELLER)))
 
 
 def requester_of(seller: str) -> str:

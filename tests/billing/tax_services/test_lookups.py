@@ -11,9 +11,11 @@ from billing import apps as billing_app
 from billing.auditing import consistency
 from billing.documents.sellers import current_seller, record_seller
 from billing.models import Customer, Invoice, RequestKey, Seller, VatCheck, VatLookup
-from billing.orders import customers
+from billing.orders import customers, vat_lookups
 from billing.orders.customers import NewCustomer
 from billing.orders.erasure import erase_customer
+from billing.tax_services import apps as tax_services
+from billing.tax_services import vies as vies_client
 from ledger.database.statements import fetch_rows
 from ledger.exports import export
 from tests.billing.admin.conftest import client
@@ -22,7 +24,7 @@ from tests.billing.admin.test_sellers import TYPED
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.billing.generator.run.test_generate import bill
-from tests.billing.taxes.vat_ids.vies_double import ViesDouble, failing, invalid, valid
+from tests.billing.tax_services.vies_double import ViesDouble, failing, invalid, valid
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
@@ -197,7 +199,7 @@ def test_an_operator_says_that_a_seller_needs_confirmed_ids(client: Any, vies: V
 def billed(**customer: Any) -> Invoice:
     """The invoice of a plan at 100.00 and 20 %, for a business in France under reverse charge."""
     made = CustomerFactory(vat_id=FR, vat_status="reverse_charge", **customer)
-    customers.lookups.keep_new(made, customers.lookups.vies.look_up(FR))
+    vat_lookups.keep_new(made, vies_client.look_up(FR))
     plan = PlanFactory(prices=[recurring(unit_amount="100.00", tax_rate="20")])
     subscription = SubscriptionFactory(plan=plan.code, customer=made.ref)
     bill(subscription, at(1, 1))
@@ -240,7 +242,7 @@ def test_an_answer_outlives_a_time_without_one_and_not_a_new_answer(vies: ViesDo
     seen = []
     for answers in (failing("MS_UNAVAILABLE"), valid, failing("TIMEOUT"), invalid, failing("TIMEOUT"), valid):
         vies.answers = answers
-        customers.lookups.keep(customer, customers.lookups.vies.look_up(FR), tries=0)
+        vat_lookups.keep(customer, vies_client.look_up(FR), tries=0)
         seen.append((buyer_of(customer)["vat_lookup"]["outcome"], policy_of(customer, buyer_of(customer)).vat_status.value))
     charged, reverse = "taxable", "reverse_charge"
     assert seen == [
@@ -282,8 +284,14 @@ def test_a_tax_office_gets_each_invoice_under_reverse_charge_with_its_lookup(api
 
 
 def test_without_its_package_the_setting_is_an_error(vies: ViesDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tax_services.check_package(None) == []
+    monkeypatch.setattr(tax_services, "find_spec", lambda name: None)
+    assert [found.id for found in tax_services.check_package(None)] == ["billing.E004"]
+
+
+def test_without_its_application_the_setting_is_an_error(vies: ViesDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     assert billing_app._check_lookups(None) == []
-    monkeypatch.setattr(billing_app, "find_spec", lambda name: None)
+    monkeypatch.setattr(billing_app.apps, "is_installed", lambda name: name != "billing.tax_services")
     assert [found.id for found in billing_app._check_lookups(None)] == ["billing.E004"]
 
 
@@ -297,7 +305,7 @@ def test_without_its_package_the_setting_is_an_error(vies: ViesDouble, monkeypat
 def test_a_lookup_is_never_changed(vies: ViesDouble, change: str) -> None:
     customer = CustomerFactory(vat_id=FR)
     vies.answers = valid
-    customers.lookups.keep(customer, customers.lookups.vies.look_up(FR), tries=0)
+    vat_lookups.keep(customer, vies_client.look_up(FR), tries=0)
     for statement in (f"UPDATE billing_vatlookup SET {change}", "DELETE FROM billing_vatlookup"):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

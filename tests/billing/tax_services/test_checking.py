@@ -16,10 +16,10 @@ from billing.admin import attention
 from billing.documents.sellers import record_seller
 from billing.models import Customer, VatCheck, VatLookup
 from billing.orders import customers
-from billing.orders.vat_ids import checking
-from billing.orders.vat_ids import vies as client
-from billing.orders.vat_ids.checking import CheckedVatIds, check_due
-from billing.orders.vat_ids.lookups import TRIED_AGAIN_AFTER
+from billing.orders.vat_lookups import TRIED_AGAIN_AFTER
+from billing.tax_services import checking
+from billing.tax_services import vies as client
+from billing.tax_services.checking import CheckedVatIds, check_due
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction
 from ledger.errors import HolderBusy, OutcomeUnknown
@@ -27,7 +27,7 @@ from ledger_project.monitoring.findings import CheckState
 from ledger_project.monitoring.work_checks import vat_ids
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory
-from tests.billing.taxes.vat_ids.vies_double import ViesDouble, failing, invalid, valid
+from tests.billing.tax_services.vies_double import ViesDouble, failing, invalid, valid
 from tests.ledger.api.conftest import ApiClient
 from tests.ledger.signals.conftest import receiver, webhook
 

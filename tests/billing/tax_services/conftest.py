@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import Settings
 
-from tests.billing.taxes.vat_ids.vies_double import ViesDouble, serving
+from tests.billing.tax_services.vies_double import ViesDouble, serving
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from billing.orders.vat_ids.checking import PER_MINUTE, check_due
+from billing.tax_services.checking import PER_MINUTE, check_due
 from ledger import conf
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples

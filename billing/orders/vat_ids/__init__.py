@@ -1,1 +1,0 @@
-"""VAT ids of customers, looked up in VIES: the client (`vies`), what is kept (`lookups`), what is asked again (`checking`)."""
