@@ -354,6 +354,10 @@ DECLARE
     overage     json;
     claims      json;
     next_grant  timestamptz;
+    lots        json;
+    holds       json;
+    rate        text;
+    labels      json;
 BEGIN
     -- If the transaction fails, the settings made here end with it, but the prepared statement stays. No block catches an error here: it
     -- would begin a savepoint on every node, in the middle of a COPY to them.
@@ -369,7 +373,8 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
             EXECUTE format(
                 'PREPARE %I (text, text, bigint) AS
-                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs, e.overage, e.claims, e.next_grant_at
+                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs, e.overage, e.claims, e.next_grant_at,
+                    e.lots, e.holds
                 FROM %s e
                 WHERE e.holder_id = $1 AND e.credit_type = $2 AND e.sequence = $3',
                 look, TG_RELID::regclass
@@ -377,9 +382,20 @@ BEGIN
         END IF;
         PERFORM set_config(known, 'yes', false);
     END IF;
+    -- A CASE in the condition of IF stands in parentheses: PL/pgSQL would take its THEN for that of the IF.
     FOR n IN SELECT * FROM appended LOOP
         EXECUTE format('EXECUTE %I (%L, %L, %s)', look, n.holder_id, n.credit_type, n.sequence - 1)
-        INTO balance, digest, recorded_at, held, overdraft, budgets, costs, overage, claims, next_grant;
+        INTO balance, digest, recorded_at, held, overdraft, budgets, costs, overage, claims, next_grant, lots, holds;
+        rate := n.rating ->> 'rate';
+        labels := CASE WHEN (n.kind = 'spend' OR n.kind = 'hold') AND n.actor <> 'billing' THEN n.metadata END;
+        IF n.kind = 'capture' AND strpos(concat(lots::text, holds::text), '{') > 0 THEN
+            EXECUTE format(
+                'SELECT COALESCE(%L, h.rating ->> ''rate''), h.metadata FROM %s h
+                WHERE h.holder_id = %L AND h.credit_type = %L AND h.sequence = %s',
+                rate, TG_RELID::regclass, n.holder_id, n.credit_type, n.refers_to
+            )
+            INTO rate, labels;
+        END IF;
         IF (
                 n.sequence > 1
                 AND NOT COALESCE(
@@ -398,18 +414,23 @@ BEGIN
                 SELECT CASE WHEN n.overdraft IS NULL THEN total <> n.balance ELSE total < n.balance END
                 FROM (SELECT COALESCE(sum((lot ->> 1)::bigint), 0) AS total FROM json_array_elements(n.lots) lot) AS lots
             )
-            OR CASE
+            OR (CASE
                 WHEN n.costs IS NULL AND n.cost_changes IS NULL AND costs IS NULL THEN false
                 ELSE ledger_costs_follow(costs, n.cost_changes, n.costs) IS NOT TRUE
-            END
-            OR CASE
+            END)
+            OR (CASE
                 WHEN n.overage IS NULL AND overage IS NULL THEN false
                 ELSE ledger_overage_follows(overage, n.kind, n.postpaid, n.overage) IS NOT TRUE
-            END
-            OR CASE
+            END)
+            OR (CASE
                 WHEN n.claims IS NULL AND claims IS NULL THEN false
                 ELSE ledger_claims_follow(claims, n.kind, n.amount, n.claims) IS NOT TRUE
-            END
+            END)
+            -- Only what a lot applies to has a brace.
+            OR (CASE
+                WHEN strpos(concat(lots::text, holds::text), '{') = 0 THEN false
+                ELSE ledger_lots_apply(lots, holds, n.kind, n.drawn, rate, labels) IS NOT TRUE
+            END)
         THEN
             RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', n.sequence, n.holder_id, n.credit_type
                 USING ERRCODE = 'LG002', TABLE = 'ledger_entry';
