@@ -60,7 +60,9 @@ def _digest(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Put in what is generated, link the decisions that the text names, and unlink files that are outside the docs."""
+    """Leave decisions out of the search, put in what is generated, link decisions, and unlink files that are outside the docs."""
+    if page.file.src_uri.startswith("adr/"):
+        page.meta["search"] = {"exclude": True}
     markdown = GENERATED.sub(lambda found: generated_pages.PAGES[found[1]](), markdown)
     here = posixpath.dirname(page.file.src_uri)
     parts = CODE.split(markdown)

@@ -16,7 +16,9 @@ from tests.browser.test_accessibility import violations
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
-PAGES = ["/docs/", "/docs/tutorial/", "/docs/how-to/sell-a-pack/", "/docs/reference/problems/", "/docs/adr/"]
+PAGES = [
+    "/docs/", "/docs/tutorial/", "/docs/how-to/refund/", "/docs/how-to/sell-a-pack/", "/docs/reference/problems/", "/docs/adr/",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,18 @@ def test_the_search_finds_a_page(site: Site, chromium: Chromium) -> None:
         return str(found.get_attribute("href"))
 
     assert "/docs/reference/" in chromium.visit(f"{site.url}/docs/", look)
+
+
+def test_the_search_finds_no_records_of_decisions_but_guides(site: Site, chromium: Chromium) -> None:
+    def look(visit: Visit) -> list[str]:
+        visit.page.fill("[data-md-component=search-query]", "refund")
+        found = visit.page.locator(".md-search-result__link")
+        found.first.wait_for()
+        return [str(each.get_attribute("href")) for each in found.all()]
+
+    found = chromium.visit(f"{site.url}/docs/", look)
+    assert any("/how-to/refund/" in address for address in found)
+    assert [address for address in found if "/adr/" in address] == []
 
 
 def test_the_former_address_of_a_call_leads_to_it(site: Site, chromium: Chromium) -> None:

@@ -3,10 +3,14 @@
 Blocks of `sh` and `python` run, each page's in their order; a block of `json` or `text` after one is its output, in which `…` is
 anything and white space does not count. A block of `console` has commands after `$`, each with its output. An example that does
 not run here stands in tests/clients/not_run.toml, with the reason.
+
+Of an example with tabs, each tab runs: its languages make the same request, under the same key, so the second and each later one
+gets the result of the first. What an embedding project does runs before them, in a transaction that is rolled back.
 """
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -14,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,8 +29,18 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from ledger_project.demonstration import TAKEN_BY_GUIDES
+from ledger_project.demonstration.company import (
+    COMPANIES,
+    COUPONS,
+    HOLDERS,
+    PACKS,
+    PLANS,
+    RATES,
+    TAKEN_BY_GUIDES,
+    subscription_of,
+)
 from ledger_project.serving.postgres import Server
+from tests.clients.conftest import Package
 from tests.clients.guide_scenes import before
 from tests.deployment.serving.test_serve import Serving
 
@@ -34,7 +49,13 @@ CLIENT_PAGES = ["../clients/python/README.md", "../clients/typescript/README.md"
 NOT_RUN: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "not_run.toml").read_text())
 """Of each page, the first line of each example that does not run, and the reason."""
 BLOCK = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-EXAMPLES = frozenset({"sh", "bash", "console", "python", "sql", "typescript", "ts", "js", "go", "java"})
+TAB = re.compile(r'^=== "([^"]+)"\n\n((?:(?: {4}.*)?\n)+)', re.MULTILINE)
+DJANGO, TYPESCRIPT = "django", "typescript"
+LANGUAGES_OF_TABS = {"curl": "sh", "Python": "python", "TypeScript": TYPESCRIPT, "Django": DJANGO}
+SET_UP = "how-to/index.md"
+"""The page whose example each page with tabs begins with."""
+RUN_HERE = frozenset(LANGUAGES_OF_TABS.values())
+EXAMPLES = frozenset({"sh", "bash", "console", "python", "sql", "typescript", "ts", "js", "go", "java", DJANGO})
 COMMAND = re.compile(r"\$ |(?:[A-Z_]+=\S*\s+(?:\\\s+)?)*(?:manage\.py|python3?|pip|make|docker|apt-get|git|cp|curl|psql|pg_\w+) ")
 """How a block without a language begins if it is an example."""
 VARYING = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.(?!000000)\d{6}Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -85,12 +106,32 @@ def first_line(steps: list[Step]) -> str:
 def steps(page: str) -> list[Step]:
     """The steps of a page that run."""
     declared = NOT_RUN.get(page, {})
-    return [step for example in examples(text_of(page)) if first_line(example) not in declared for step in example]
+    found = [step for example in examples(text_of(page)) if first_line(example) not in declared for step in example]
+    has_tabs = page != SET_UP and TAB.search((DOCS / page).read_text()) is not None
+    return in_order([*(steps(SET_UP) if has_tabs else ()), *found])
 
 
 def text_of(page: str) -> str:
-    """A page, with the lines of its lists at the left edge."""
-    return re.sub(r"^ +(?=```)", "", (DOCS / page).read_text(), flags=re.MULTILINE)
+    """A page, with its tabs and the lines of its lists at the left edge."""
+    return re.sub(r"^ +(?=```)", "", TAB.sub(opened, (DOCS / page).read_text()), flags=re.MULTILINE)
+
+
+def opened(tab: re.Match[str]) -> str:
+    """A tab as a part of its page; the code of Django's is of the language `django`."""
+    text = textwrap.dedent(tab[2])
+    return text.replace("```python", f"```{DJANGO}") if LANGUAGES_OF_TABS[tab[1]] == DJANGO else text
+
+
+def in_order(steps: list[Step]) -> list[Step]:
+    """The steps of a page, with those of Django before the other tabs of their example."""
+    ordered: list[Step] = []
+    start = 0
+    for step in steps:
+        if step.language == "sh":
+            start = len(ordered)
+        ordered.insert(start if step.language == DJANGO else len(ordered), step)
+        start += step.language == DJANGO
+    return ordered
 
 
 def with_examples() -> list[str]:
@@ -152,6 +193,64 @@ class Shell:
             self._process.stdin.close()
 
 
+class DjangoTabs:
+    """A process that has loaded the project, for the code of embedding projects."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        bare = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "DJANGO_SETTINGS_MODULE": "ledger_project.settings"}
+        named = {name: environment[name] for name in ("DATABASE_URL", "LEDGER_DATA_DIR")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.clients.django_tabs"],
+            env=bare | named, cwd=settings.BASE_DIR, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, code: str, page: str) -> str:
+        """What the code prints; nothing of what it writes stays."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"page": page, "code": code}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert not answer["failure"], answer["failure"]
+        return str(answer["printed"])
+
+    def close(self) -> None:
+        """End it."""
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+
+class TypeScriptTabs:
+    """The code of a page: each block runs after those before it, whose requests get their first results again."""
+
+    def __init__(self, package: Package) -> None:
+        self._package, self._before = package, ""
+
+    def run(self, code: str) -> str:
+        """What the block prints."""
+        self._before += f"console.log({END!r});\n{code}"
+        file = self._package.folder / "guide.mjs"
+        file.write_text(self._before)
+        return self._package.run("node", file.name).rpartition(f"{END}\n")[2]
+
+
+def typescript_tabs(request: pytest.FixtureRequest) -> TypeScriptTabs | None:
+    """Where the code in TypeScript of a page runs; None where node or a registry of npm is missing."""
+    try:
+        return TypeScriptTabs(request.getfixturevalue("package"))
+    except pytest.skip.Exception:
+        return None
+
+
+@pytest.fixture(scope="module")
+def django_tabs(environment: dict[str, str]) -> Iterator[DjangoTabs]:
+    """One process for all pages."""
+    tabs = DjangoTabs(environment)
+    yield tabs
+    tabs.close()
+
+
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
     """Where a ledger is that `make run` has started from nothing, with its demo data and worker, and the key that it printed."""
@@ -181,8 +280,11 @@ def environment() -> Iterator[dict[str, str]]:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl; .ci/run installs it")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_run_and_print_what_the_page_says(
-    page: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    page: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    languages = {step.language for step in steps(page)}
+    django: DjangoTabs = request.getfixturevalue("django_tabs")
+    typescript = typescript_tabs(request) if TYPESCRIPT in languages else None
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for name, value in before(page, environment).items():
@@ -196,7 +298,14 @@ def test_the_examples_of_a_page_run_and_print_what_the_page_says(
     try:
         for step in steps(page):
             code, output = here(step.code), None if step.output is None else here(step.output)
-            printed = printed_by(code, names) if step.language == "python" else shell.run(code)
+            if step.language == DJANGO:
+                printed = django.run(code, page)
+            elif step.language == TYPESCRIPT:
+                if typescript is None:
+                    continue
+                printed = typescript.run(code)
+            else:
+                printed = printed_by(code, names) if step.language == "python" else shell.run(code)
             if output is None:
                 assert not PROBLEM.search(printed), f"{code}\nprinted\n{printed}"
                 assert not re.search(r"^status \d+$", printed, re.MULTILINE), f"{code}\nprinted\n{printed}"
@@ -230,6 +339,22 @@ def test_the_examples_of_a_page_are_read_with_their_outputs() -> None:
     ]
 
 
+def test_the_tabs_of_an_example_are_read_with_that_of_django_first() -> None:
+    blocks = {
+        "curl": "```sh\nls\n```\n\n```json\n{…}\n```\n", "Python": "```python\nif 1:\n    two()\n```\n",
+        "TypeScript": "```typescript\nthree();\n```\n", "Django": "```python\nfour()\n```\n",
+    }  # fmt: skip
+    tabs = "".join(f'=== "{name}"\n\n{textwrap.indent(block, "    ")}\n' for name, block in blocks.items()) + "end\n"
+    text = TAB.sub(opened, tabs + tabs)
+    found = [step for example in examples(text) for step in example]
+    curl, python, typescript, django = (
+        Step("sh", "ls\n", "{…}\n"), Step("python", "if 1:\n    two()\n", None), Step(TYPESCRIPT, "three();\n", None),
+        Step(DJANGO, "four()\n", None),
+    )  # fmt: skip
+    assert found == [curl, python, typescript, django] * 2
+    assert in_order(found) == [django, curl, python, typescript] * 2
+
+
 @pytest.mark.parametrize(
     ("written", "printed", "is_same"),
     [
@@ -256,14 +381,20 @@ def test_each_example_that_does_not_run_is_there_and_has_a_reason() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_an_example_that_runs_is_of_a_language_that_runs_here(page: str) -> None:
-    others = [first_line([step]) for step in steps(page) if step.language not in ("sh", "python")]
-    assert others == [], "declare them in tests/clients/not_run.toml, or write them as `sh`, `console` or `python`"
+    others = [first_line([step]) for step in steps(page) if step.language not in RUN_HERE]
+    assert others == [], "declare them in tests/clients/not_run.toml, or write them as `sh`, `console`, `python` or in tabs"
 
 
 NAMES = re.compile(r"""/holders/([^/"?\s]+)|"(?:ref|holder_id|customer|subscription|plan|meter|pack|to)": "([^"]+)\"""")
 
+OF_THE_DEMO = frozenset(
+    {*HOLDERS, *PLANS, *RATES, *(company.ref for company in COMPANIES), *map(subscription_of, range(len(COMPANIES)))}
+    | {each["code"] for each in (*PACKS, *COUPONS)}
+)
+"""What guides find on a fresh instance, and change."""
+
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_names_that_a_page_uses_are_kept_free_of_the_demo(page: str) -> None:
+def test_the_names_that_a_page_uses_are_of_the_demo_or_kept_free_of_it(page: str) -> None:
     code = "\n".join(step.code for step in steps(page) if step.language == "sh")
-    assert {name for pair in NAMES.findall(code) for name in pair if name} <= TAKEN_BY_GUIDES
+    assert {name for pair in NAMES.findall(code) for name in pair if name} <= TAKEN_BY_GUIDES | OF_THE_DEMO

@@ -1,25 +1,18 @@
 """The TypeScript client: of this document, strictly typed, and against a running server whose answers are lost."""
 
 import json
-import os
-import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from clients.typescript import generate
 from credit_ledger import Client
 from ledger_project.api.documents import openapi_document
-from tests.clients.conftest import RunningServer
+from tests.clients.conftest import Package, RunningServer
 from tests.clients.losing_proxy import Do, LosingProxy
 from tests.ports import free_port
 
-SOURCES = Path(generate.__file__).parent
-NO_REGISTRY = re.compile("ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ERR_SOCKET_TIMEOUT")
 EXECUTED = (Do.LOSE, Do.HALVE, Do.UNKNOWN, Do.GATEWAY, Do.STALL)
 
 
@@ -35,49 +28,6 @@ def test_the_document_of_types_says_each_thing_once() -> None:
     assert all(each.keys() == {"$ref"} for each in given)
     assert len(set(parameters)) == len(parameters) < len(given) / 2
     assert "problem+json" not in json.dumps(types["paths"])
-
-
-@dataclass(frozen=True)
-class Package:
-    """A copy of the package, installed and built."""
-
-    folder: Path
-
-    def run(self, *words: str, **variables: str) -> str:
-        """What a program of the package prints; it must not fail."""
-        environment = {**os.environ, "PATH": f"{self.folder}/node_modules/.bin:{os.environ['PATH']}", **variables}
-        done = subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def test(self, file: str, **variables: str) -> int:
-        """How many tests of a file pass; none may fail or be left out."""
-        output = self.run("node", "--test", "--test-reporter=tap", f"tests/{file}", **variables)
-        counts = {name: int(count) for name, count in re.findall(r"^# (\w+) (\d+)$", output, re.MULTILINE)}
-        assert counts["tests"] == counts["pass"], output
-        return counts["pass"]
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
-    """The package, where node and a registry of npm are."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("node and npm are not installed")
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
-    if int(version.strip("v\n").split(".")[0]) < 20:
-        pytest.skip(f"the client needs node 20, and this is {version.strip()}")
-    folder = tmp_path_factory.mktemp("typescript") / "package"
-    shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("node_modules", "dist", "__pycache__"))
-    installed = subprocess.run(
-        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1"],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    if installed.returncode and NO_REGISTRY.search(installed.stderr):
-        pytest.skip("npm ci reaches no registry")
-    assert installed.returncode == 0, installed.stderr
-    package = Package(folder)
-    package.run("tsc")
-    return package
 
 
 @pytest.mark.slow
