@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ledger.operators.additions import Attention, Found, Overview, Section
     from ledger.portal.parts import Customer
-    from ledger.services.coming.sources import Lack, UnderWay
+    from ledger.services.coming_credits import Lack, UnderWay
 
 
 SIGNALS: Final = {
@@ -65,7 +65,7 @@ class BillingConfig(AppConfig):
         from ledger import conf, exports
         from ledger.audit.chains import register, register_table
         from ledger.operators import additions
-        from ledger.services.coming import sources
+        from ledger.services import coming_credits
         from ledger.typesetting.letterheads import register_letterhead
 
         ensure_declared(tables_about_people())
@@ -93,7 +93,7 @@ class BillingConfig(AppConfig):
 
             pay_links.register(_pay_link)
             parts.register(_customer)
-        sources.register(_top_up_under_way)
+        coming_credits.register(_top_up_under_way)
         follow_at_once(_set_overage_of)
         register(TRANSITIONS)
         for table in REGISTERED:

@@ -14,7 +14,6 @@ from django.db import connection
 
 from ledger import conf, errors
 from ledger.database import lock_names
-from ledger.database.load.pacing import in_pieces, with_pauses
 from ledger.database.locks import (
     Lock,
     holder_key,
@@ -24,15 +23,16 @@ from ledger.database.locks import (
     waiting_for,
     waiting_for_many,
 )
+from ledger.database.pacing import in_pieces, with_pauses
 from ledger.database.statements import Statement, array, boolean, instant_us, integer, parameter
 from ledger.entries import previews
 from ledger.entries.previews import AccountRef, Preview
 from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.rules import AccountState, Entry, Request
-from ledger.rules.budgets.states import NO_STEPS, Budget, CounterKey, Counts, counting, decode_budgets, decode_counts
+from ledger.rules.budget_states import NO_STEPS, Budget, CounterKey, Counts, counting, decode_budgets, decode_counts
 from ledger.rules.claims import decode_claims
-from ledger.rules.costs.shares import decode_costs
+from ledger.rules.cost_shares import decode_costs
 from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us

@@ -16,7 +16,7 @@ from billing.models import Invoice, Plan
 from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VIEW_PURCHASE, VIEW_SUBSCRIPTION
 from billing.rating.money import MINOR_DIGITS
 from billing.reads.money_at_a_glance import MOST_INVOICES, Money, money_since
-from billing.reads.recurring.history import monthly_by_plan_until
+from billing.reads.revenue_history import monthly_by_plan_until
 from ledger.admin.kit import charts
 from ledger.admin.kit.cells import link, number
 from ledger.admin.kit.pages import ReadOnlyAdmin, guarded

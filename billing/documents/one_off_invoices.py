@@ -16,7 +16,7 @@ from billing.documents.invoice_locks import document_key
 from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.models import Customer, Invoice, InvoiceTax, Line
 from billing.orders.customers import customer_of
-from billing.orders.taxes.policies import buyer_of, policy_of
+from billing.orders.tax_policies import buyer_of, policy_of
 from billing.rating.money import minor_digits, round_half_up
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
 from billing.rating.tax.amounts import Taxable, TaxLine, applied_taxes, taxes

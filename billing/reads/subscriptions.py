@@ -17,7 +17,7 @@ from billing.models import Amendment, Charge, Customer, Plan, Subscription
 from billing.models.columns import first_of
 from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
 from billing.reads.pages import page
-from billing.reads.recurring.history import Item, minor_now
+from billing.reads.revenue_history import Item, minor_now
 from ledger import conf
 from ledger.database.statements import fetch_rows
 from ledger.services import time_of

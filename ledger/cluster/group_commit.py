@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ledger.cluster.nodes import Node, Nodes
-from ledger.database.load.queues import Notify, Pending, threads
+from ledger.database.queues import Notify, Pending, threads
 from ledger.errors import ServerBusy
 from ledger.rules import Request
 from ledger.services.group_commit import ExecuteAfterWaiting, GroupCommit, ResultOrError

@@ -4,7 +4,7 @@ from typing import Final
 
 from ledger.database import locks
 from ledger.errors import FeedUnavailable
-from ledger.reads.all_entries.feed import FeedPosition
+from ledger.reads.entry_feed import FeedPosition
 
 CALL_SECONDS: Final = 0.01
 """The most time for the call that opens an account on its node, if no other session has the lock."""
@@ -62,5 +62,5 @@ def wait_seconds(accounts: int) -> float:
 
 
 def feed_horizon(after: FeedPosition) -> tuple[int, int]:
-    """Replaces `ledger.reads.all_entries.feed._horizon`: a prepared transaction of a node does not say when it began."""
+    """Replaces `ledger.reads.entry_feed._horizon`: a prepared transaction of a node does not say when it began."""
     raise FeedUnavailable(reason="cluster")

@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
 from ledger.database.checks import refusal_of_writes
-from ledger.database.load.queues import Queue
+from ledger.database.queues import Queue
 from ledger.models import ApiKey
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from ledger.reads.account_state import (
     page_of_holds,
     page_of_lots,
 )
-from ledger.reads.all_entries.feed import START, FeedPage, FeedPosition, feed, feed_end, feed_marker
-from ledger.reads.all_entries.search import SCANNED_ROWS, EntryFilter, FeedEntry, search_entries
 from ledger.reads.budget_list import BudgetUse, ShownBudget, budget_usage, budgets, page_by_name
+from ledger.reads.entry_feed import START, FeedPage, FeedPosition, feed, feed_end, feed_marker
+from ledger.reads.entry_search import SCANNED_ROWS, EntryFilter, FeedEntry, search_entries
 from ledger.reads.explanations import explanation
 from ledger.reads.history import EntryPosition, Refusal, ShownEntry, entries, entry, refusals, shown_entry
 from ledger.reads.holder_list import accounts, clock, freeze, holders, incoming_transfers, is_known, seen

@@ -9,7 +9,7 @@ import orjson
 from django.utils import timezone
 
 from ledger import conf, journal
-from ledger.database.load.queues import Queue
+from ledger.database.queues import Queue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
 from ledger.due_grants import with_due_grants
 from ledger.entries.clocks import TimedStatement, time_of
@@ -18,7 +18,7 @@ from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.rules import AccountState, Entry, Lot
 from ledger.rules.claims import Claims, decode_claims
-from ledger.rules.costs.shares import LotCost, LotCosts, decode_costs
+from ledger.rules.cost_shares import LotCost, LotCosts, decode_costs
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us

@@ -13,8 +13,8 @@ from typing import Any, Final
 from django.apps import apps
 from django.db import connections
 
+from ledger.database.batch_slots import slot_names
 from ledger.database.cluster import ask_all_nodes, sql_of
-from ledger.database.load.batch_slots import slot_names
 from ledger.database.lock_names import HOLDER, INVOICE_GENERATION
 from ledger.database.locks import lock_number
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ledger.database.statements import fetch_rows
 from ledger.rules import RecurringGrant, RecurringTerms
 from ledger.rules.instants import from_us
-from ledger.rules.recurring.terms import LARGEST_NAME
+from ledger.rules.recurring_terms import LARGEST_NAME
 
 MOST_UPCOMING = 100
 RECURRING_GRANTS = """

@@ -5,7 +5,7 @@ database. The code around them (`ledger.journal`, `ledger.services`) only locks,
 """
 
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import Budget
+from ledger.rules.budget_states import Budget
 from ledger.rules.decisions.budget_rules import end_budget, set_budget
 from ledger.rules.decisions.claim_rules import take_claim, withdraw_claim
 from ledger.rules.decisions.credits import grant, reissue, revoke, set_clock, set_frozen, set_overdraft, spend, void
@@ -20,6 +20,6 @@ from ledger.rules.holds import Hold
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
 from ledger.rules.overage import Overage
-from ledger.rules.recurring.terms import RecurringGrant, RecurringTerms
+from ledger.rules.recurring_terms import RecurringGrant, RecurringTerms
 from ledger.rules.requests import *  # noqa: F403 - every request, by its declaration
 from ledger.values import MAX_AMOUNT

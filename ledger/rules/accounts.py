@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from ledger.errors import Refused
 from ledger.rules import lots as lot_rules
-from ledger.rules.budgets.states import Budgets, Counters, Counts, after
+from ledger.rules.budget_states import Budgets, Counters, Counts, after
 from ledger.rules.claims import Claims
-from ledger.rules.costs.moves import moved
-from ledger.rules.costs.shares import Cost, CostChanges, LotCosts
+from ledger.rules.cost_moves import moved
+from ledger.rules.cost_shares import Cost, CostChanges, LotCosts
 from ledger.rules.entries import BY_THE_LEDGER, GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import POSTPAID, Drawn, Lot, Lots

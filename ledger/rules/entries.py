@@ -5,10 +5,10 @@ from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from ledger.rules.budgets.states import Budgets, Counts, encode_budgets, encode_counts
+from ledger.rules.budget_states import Budgets, Counts, encode_budgets, encode_counts
 from ledger.rules.claims import Claims, encode_claims
-from ledger.rules.costs.moves import recognised
-from ledger.rules.costs.shares import Cost, CostChanges, LotCosts, encode_costs
+from ledger.rules.cost_moves import recognised
+from ledger.rules.cost_shares import Cost, CostChanges, LotCosts, encode_costs
 from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us, us_of
 from ledger.rules.kinds import KINDS, taken_by

@@ -14,10 +14,10 @@ import orjson
 from ledger.errors import Invalid
 from ledger.periods import MAX_INTERVAL_COUNT
 from ledger.records import Nested, Record, declared_fields
-from ledger.rules.budgets.states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
-from ledger.rules.budgets.windows import MAX_HOURS, ROLLING, WINDOWS
+from ledger.rules.budget_states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
+from ledger.rules.budget_windows import MAX_HOURS, ROLLING, WINDOWS
 from ledger.rules.claims import MAX_CLAIMED_LOTS
-from ledger.rules.costs.shares import Cost
+from ledger.rules.cost_shares import Cost
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import (
     DEFAULT_PRIORITY,
@@ -30,7 +30,7 @@ from ledger.rules.lots import (
 )
 from ledger.rules.overage import OVERAGE_UNITS
 from ledger.rules.rates import as_text
-from ledger.rules.recurring.terms import (
+from ledger.rules.recurring_terms import (
     AFTER_DAYS,
     CHANGES,
     EXPIRIES,
@@ -139,7 +139,7 @@ class Request(Record):
     dry_run: bool = False
     """Return the result without writing anything."""
     is_tried: bool = False
-    """Without enough credits, write nothing: first it is asked what is under way; see `ledger.services.coming`."""
+    """Without enough credits, write nothing: first it is asked what is under way; see `ledger.services.coming_credits`."""
     facts_if_short: dict[str, Any] | None = None
     """Without enough credits, further facts of the refusal."""
     within_labels: Mapping[str, str] | None = None

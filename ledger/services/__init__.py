@@ -13,8 +13,7 @@ from ledger.entries.clocks import clock_of, holders_time, time_of
 from ledger.entries.previews import preview
 from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, OperationOutcome, RejectedOperation, batch
 from ledger.services.claims import claim_under, open_claims
-from ledger.services.coming.sources import Lack, UnderWay, decided, lacks_credits, may_be_asked
-from ledger.services.coming.waiting import Next, Wait
+from ledger.services.coming_credits import Lack, UnderWay, decided, lacks_credits, may_be_asked
 from ledger.services.credits import *  # noqa: F403 - every use-case, by its declaration
 from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
 from ledger.services.overage import overage_changed, overage_used
@@ -26,5 +25,6 @@ from ledger.services.recurring_grants import (
     grant_due_period,
     set_recurring_grant,
 )
+from ledger.services.waiting import Next, Wait
 
 __getattr__ = records.async_twins(globals())

@@ -10,10 +10,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger import journal
-from ledger.database.load.batch_slots import take_slots
-from ledger.database.load.pacing import with_pauses
+from ledger.database.batch_slots import take_slots
 from ledger.database.lock_names import BATCH
 from ledger.database.locks import Lock, holder_key, wait_seconds, waits_bounded
+from ledger.database.pacing import with_pauses
 from ledger.database.statements import Statement, boolean, parameter
 from ledger.database.transactions import after_commit, in_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
@@ -21,7 +21,7 @@ from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
 from ledger.rules import Entry, Request
 from ledger.services import earlier_entries
-from ledger.services.coming.sources import start_what_is_due
+from ledger.services.coming_credits import start_what_is_due
 from ledger.services.execute import execute, execute_one, log_refusals
 from ledger.services.group_commit import ResultOrError
 from ledger.services.operation_counts import count_operations

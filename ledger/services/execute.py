@@ -21,11 +21,11 @@ from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, Insuf
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
 from ledger.services import earlier_entries
-from ledger.services.coming.sources import lacks_credits
-from ledger.services.coming.waiting import executed_in_steps
+from ledger.services.coming_credits import lacks_credits
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced, priced_capture
+from ledger.services.waiting import executed_in_steps
 
 log = logging.getLogger("ledger.refusals")
 

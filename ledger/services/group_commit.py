@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from ledger.database.load.queues import LIMIT, Pending, Queue, notify_callers, take_late, threads
 from ledger.database.locks import holder_key
+from ledger.database.queues import LIMIT, Pending, Queue, notify_callers, take_late, threads
 from ledger.errors import HolderBusy, LedgerError, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request

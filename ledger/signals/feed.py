@@ -5,7 +5,7 @@ Note [No entry is passed over]
     entries become visible in their order, because each is written under the holder's lock. So the feed keeps for each account up
     to which number it has read, and reads on from there; what commits late is the next number, never one that was passed.
     Which accounts have new entries is only looked for by time, again and again from an instant before which no entry can appear
-    any more: the end of the feed of entries (`ledger.reads.all_entries.feed`, docs/adr/0070). A clock that is set back could hide
+    any more: the end of the feed of entries (`ledger.reads.entry_feed`, docs/adr/0070). A clock that is set back could hide
     an account from that look until its next entry; once a day all accounts are looked at. Neither can lose or repeat an entry:
     the number decides.
     All accounts of a holder are read in one statement, so their entries are in the order of their times, which are read under
@@ -25,7 +25,7 @@ from ledger.database.locks import try_advisory_lock
 from ledger.database.statements import fetch_rows, fetch_value
 from ledger.entries.rows import READ_COLUMNS, entry_from_row
 from ledger.errors import FeedUnavailable
-from ledger.reads.all_entries.feed import feed_end
+from ledger.reads.entry_feed import feed_end
 from ledger.rules import Entry
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.signals.alerts import watching

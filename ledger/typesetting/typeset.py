@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import conf
-from ledger.database.load.queues import threads
+from ledger.database.queues import threads
 from ledger.errors import DocumentTooLong
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from billing.models import (
 )
 from billing.orders import customers, plans, subscriptions
 from billing.orders.coupons import create_coupon
-from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.tax_declarations import NewTax, declare
 from billing.payments.collecting.orders import NewPaymentIntent, order_payment
 from billing.payments.packs import create_pack
 from billing.payments.purchases.recording import record_purchase

@@ -13,7 +13,7 @@ from ledger.api.kit.authentication import secret_of
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
 from ledger.api.kit.request_errors import NotFound, Unauthenticated
 from ledger.api.kit.writing.rendering import Response
-from ledger.database.load.queues import Queue
+from ledger.database.queues import Queue
 from ledger.telemetry.metrics import all_processes, write_counts
 from ledger_project.monitoring.gauges import DatabaseGauges
 

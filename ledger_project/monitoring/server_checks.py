@@ -10,8 +10,8 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger.database import checks
+from ledger.database.batch_slots import SERVER_SLOTS, SLOT_LOCKS
 from ledger.database.cluster import on_cluster
-from ledger.database.load.batch_slots import SERVER_SLOTS, SLOT_LOCKS
 from ledger.errors import UnsafeDatabase
 from ledger_project.monitoring import VERSION
 from ledger_project.monitoring.findings import CheckResult, failed, ok, warning

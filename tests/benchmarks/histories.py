@@ -22,9 +22,9 @@ import psycopg
 
 from ledger import rules
 from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
-from ledger.rules.budgets.states import encode_budgets, encode_counts
+from ledger.rules.budget_states import encode_budgets, encode_counts
 from ledger.rules.claims import encode_claims
-from ledger.rules.costs.shares import encode_costs
+from ledger.rules.cost_shares import encode_costs
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn

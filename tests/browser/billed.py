@@ -16,7 +16,7 @@ from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Invoice, Subscription, Tax, VatLookup
 from billing.orders import coupons
-from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.tax_declarations import NewTax, declare
 from billing.orders.vat_lookups import Lookup, keep
 from billing.rating.tax.vat import LookupOutcome
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from ledger import reads, services
-from ledger.database.load import batch_slots
+from ledger.database import batch_slots
 from ledger.database.locks import WAIT_MANY
 from ledger.errors import HolderBusy
 from ledger.models import Batch

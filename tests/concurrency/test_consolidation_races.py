@@ -17,10 +17,10 @@ from billing.documents import invoice_locks
 from billing.errors import InvoiceGenerationBusy
 from billing.generator.difference import store
 from billing.generator.options import Options
+from billing.generator.run import gathering
 from billing.generator.run import generate as generator
-from billing.generator.run.consolidation import gathering
-from billing.generator.run.consolidation.gathering import Turns, consolidate_next
 from billing.generator.run.due import DueFilter
+from billing.generator.run.gathering import Turns, consolidate_next
 from billing.generator.run.steps import GenerationResult
 from billing.models import Customer, Invoice, Line, Subscription
 from ledger.database.transactions import own_or_joined

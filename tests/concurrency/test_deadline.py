@@ -11,10 +11,9 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from ledger import journal, reads, services
-from ledger.database import locks
-from ledger.database.load import pacing
-from ledger.database.load.pacing import yielding_to_quick_work
+from ledger.database import locks, pacing
 from ledger.database.locks import holder_key, lock_number
+from ledger.database.pacing import yielding_to_quick_work
 from ledger.database.transactions import in_transaction
 from ledger.entries.rows import COLUMNS
 from ledger.errors import HolderBusy

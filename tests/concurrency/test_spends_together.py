@@ -13,7 +13,7 @@ import pytest
 from django.db import DatabaseError, connection
 
 from ledger import journal, services
-from ledger.database.load.queues import Pending
+from ledger.database.queues import Pending
 from ledger.database.statements import fetch_value
 from ledger.errors import (
     AccountMovedOn,

@@ -17,7 +17,7 @@ from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.models import Claim, Cursor, Invoice, NumberSeries, Subscription, Tax
-from billing.orders.taxes import policies
+from billing.orders import tax_policies
 from billing.rating.tax.sales import FoundTax, LineTaxes
 from billing.tax_providers import asking, recording
 from billing.tax_providers.configured import tax_provider
@@ -93,7 +93,7 @@ def test_while_the_provider_is_asked_no_transaction_is_open_and_no_lock_held(
     generate(ref=subscription.ref, options=Options(as_of=at(1)))
     assert seen == [(0, 0)]
     # The control: asked where the taxes are needed, both are seen.
-    monkeypatch.setattr(policies, "answers_to", lambda sales: [asking._ask(sale) for sale in sales])
+    monkeypatch.setattr(tax_policies, "answers_to", lambda sales: [asking._ask(sale) for sale in sales])
     generate(ref=subscribed().ref, options=Options(as_of=at(1)))
     assert [many > 0 for many in seen[-1]] == [True, True]
 

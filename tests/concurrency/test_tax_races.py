@@ -12,7 +12,7 @@ import pytest
 from django.db import transaction
 
 from billing.models import Tax
-from billing.orders.taxes import declaring
+from billing.orders import tax_declarations
 from ledger.testing import unique
 from tests.concurrency.race_harness import no_lock
 
@@ -29,8 +29,8 @@ def code() -> str:
 @pytest.fixture
 def declare(code: str) -> Callable[[int], int]:
     """Declares the tax of the test; returns the id of its version."""
-    tax = declaring.NewTax(code=code, name="GST", rate=Decimal(5), category="O", country="CA", valid_from=date(2020, 1, 1))
-    return lambda number: declaring.declare(tax, actor=f"test:{number}").pk
+    tax = tax_declarations.NewTax(code=code, name="GST", rate=Decimal(5), category="O", country="CA", valid_from=date(2020, 1, 1))
+    return lambda number: tax_declarations.declare(tax, actor=f"test:{number}").pk
 
 
 def test_a_tax_that_is_declared_at_once_gets_one_version(code: str, declare: Any, run_threads: Callable[..., list[Any]]) -> None:
@@ -40,7 +40,7 @@ def test_a_tax_that_is_declared_at_once_gets_one_version(code: str, declare: Any
 
 def test_control_without_the_lock_each_declares_a_version(code: str, declare: Any, run_threads: Callable[..., list[Any]]) -> None:
     together = threading.Barrier(OPERATORS)
-    newest = declaring.newest_of
+    newest = tax_declarations.newest_of
 
     def read(code: str) -> Tax | None:
         found = newest(code)
@@ -53,8 +53,8 @@ def test_control_without_the_lock_each_declares_a_version(code: str, declare: An
             yield lock
 
     with (
-        mock.patch.object(declaring, "locked_transaction", without_lock),
-        mock.patch.object(declaring, "newest_of", read),
+        mock.patch.object(tax_declarations, "locked_transaction", without_lock),
+        mock.patch.object(tax_declarations, "newest_of", read),
     ):
         assert len(set(run_threads(declare, OPERATORS))) == OPERATORS
     assert Tax.objects.filter(code=code).count() == OPERATORS

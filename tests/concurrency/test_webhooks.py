@@ -17,7 +17,7 @@ from django.db import connection
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import LockBusy
-from ledger.reads.all_entries import feed as entry_feed
+from ledger.reads import entry_feed
 from ledger.signals import delivery
 from ledger.signals.delivery import Summary, deliver
 from ledger.signals.feed import feed

@@ -12,8 +12,8 @@ from django.db import connection, connections
 from ledger import reads
 from ledger.cluster.group_commit import GroupCommitByNode
 from ledger.cluster.nodes import Node, Nodes
-from ledger.database.load.queues import Pending
 from ledger.database.locks import holder_key, lock_number
+from ledger.database.queues import Pending
 from ledger.database.statements import wait_at_most
 from ledger.rules import GrantRequest, Request
 from ledger.services import execute

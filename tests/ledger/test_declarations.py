@@ -26,9 +26,8 @@ from billing.documents.customer_credit import refunds
 from billing.dunning import outcomes as mail_outcomes
 from billing.dunning.api import schemas as mail_schemas
 from billing.metering import meters, usage
-from billing.orders import coupons, customers, plans, subscriptions
+from billing.orders import coupons, customers, plans, subscriptions, tax_declarations
 from billing.orders.overrides import Amounts
-from billing.orders.taxes import declaring
 from billing.payments import packs
 from billing.rating.names import Names
 from billing.rating.prices.overage import OveragePrice
@@ -105,7 +104,14 @@ def in_modules() -> dict[str, Shape[Any]]:
         each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)
     }
     # Prices are read by the shape of their model.
-    records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, declaring.NewTax, Price}
+    records -= {
+        customers.CustomerChange,
+        subscriptions.Wish,
+        subscriptions.NewCharge,
+        sellers.NewSeller,
+        tax_declarations.NewTax,
+        Price,
+    }
     # A month has the pattern of its text.
     records -= {book_api.TaxSummaryQuery}
     records -= {billing_schemas.CanceledOrder, payment_schemas.NewPurchase, payment_schemas.NewReturn}

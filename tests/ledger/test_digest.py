@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ledger.entries.rows import COLUMNS
 from ledger.rules import Entry, Hold, Lot
-from ledger.rules.budgets.states import Budget, Count, Scope
+from ledger.rules.budget_states import Budget, Count, Scope
 from ledger.rules.claims import Claim
-from ledger.rules.costs.shares import CostChange, LotCost
+from ledger.rules.cost_shares import CostChange, LotCost
 from ledger.rules.entries import GENESIS
 from ledger.rules.lots import LOT_SOURCES, SINCE_ITS_GRANT, decode, encode
 from ledger.rules.overage import Overage

@@ -10,7 +10,7 @@ from ledger import exports
 from ledger.audit import chains
 from ledger.operators import additions
 from ledger.portal import parts
-from ledger.services.coming import sources
+from ledger.services import coming_credits
 from ledger.signals import types
 from ledger.totals import figures, ties
 from ledger.typesetting import letterheads
@@ -23,7 +23,7 @@ def registered_parts() -> list[list[object]]:
     lists = (
         additions._holder_sections, additions._attention, additions._overviews, list(additions._groups.items()),
         additions._searches, additions._account_forms, additions._account_pages, additions._time_line_parts,
-        sources._sources, parts._registered, parts._account_parts,
+        coming_credits._sources, parts._registered, parts._account_parts,
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
         chains._TABLES, pay_links._registered, list(billing_additions._laws), billing_additions.INVOICE_PAGE._parts,
         list(billing_additions.INVOICE_PAGE.operations), vat_lookups._services,

@@ -45,7 +45,7 @@ from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
 from billing.orders.plan_moves.walking import carry_out
-from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.tax_declarations import NewTax, declare
 from billing.payments.collecting.advancing import apply
 from billing.payments.packs import create_pack
 from billing.payments.providers.interface import SUCCEEDED, Found, MoneyBack

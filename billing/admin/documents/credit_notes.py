@@ -28,8 +28,8 @@ from billing.admin.cells import (
     plain,
     subscription_link,
 )
+from billing.admin.documents.credit_refunds import pay_out_view, refund_words
 from billing.admin.documents.lists import totals_of
-from billing.admin.documents.of_customers.credit_refunds import pay_out_view, refund_words
 from billing.admin.documents.page import credit_note_document, note_sentences
 from billing.admin.documents.pdfs import e_invoice_view, pdf_view
 from billing.admin.documents.transitions import invoices_named

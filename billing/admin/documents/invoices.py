@@ -26,10 +26,10 @@ from billing.admin.cells import (
     with_customers,
 )
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
+from billing.admin.documents.credit_payments import can_be_paid_with_credit, pay_with_credit_view
 from billing.admin.documents.lists import STILL_DUE, due_cell, state_cell, state_text, totals_of, wanted_invoices, with_lateness
-from billing.admin.documents.of_customers.credit_payments import can_be_paid_with_credit, pay_with_credit_view
-from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
 from billing.admin.documents.page import invoice_document, invoice_sentences
+from billing.admin.documents.payments import payments_table, record_payment_view
 from billing.admin.documents.pdfs import e_invoice_view, pdf_view
 from billing.admin.documents.transitions import WORDS, deletion_view, impossible, note_view, transition_view, transitions_table
 from billing.admin.search import customers_of

@@ -18,15 +18,9 @@ from django.utils.safestring import SafeString
 from billing.additions import CUSTOMER_PAGE
 from billing.admin.added import add_operations
 from billing.admin.cells import MORE_ROWS, by_pk, file_columns, list_url, money, money_text, subscription_link
+from billing.admin.documents.credit_refunds import balance_minor, credit_sentences, credit_table, pay_out_view, refunds_table
 from billing.admin.documents.invoices import invoices_table
-from billing.admin.documents.of_customers.credit_refunds import (
-    balance_minor,
-    credit_sentences,
-    credit_table,
-    pay_out_view,
-    refunds_table,
-)
-from billing.admin.documents.of_customers.one_off_invoices import one_off_view
+from billing.admin.documents.one_off_invoices import one_off_view
 from billing.admin.documents.tables import short_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences

@@ -17,7 +17,7 @@ from billing.admin.order_forms.fields import NamesField, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import lookup_words
 from billing.models import Customer, Invoice, Tax, VatLookup
-from billing.orders.taxes.declaring import MAX_POSTAL_CODES, NOT_VAT, TERMS, NewTax, PostalCodes, declare
+from billing.orders.tax_declarations import MAX_POSTAL_CODES, NOT_VAT, TERMS, NewTax, PostalCodes, declare
 from billing.permissions import ADD_TAX, VIEW_INVOICE
 from billing.reads.catalogue import newest_of
 from ledger.admin.kit import columns

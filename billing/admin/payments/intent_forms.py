@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import credits_text, money_text
-from billing.admin.documents.of_customers.amounts import AMOUNT_WRITTEN, AmountForm
+from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice, PaymentIntent, ProviderRefund

@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import customer_link, document_link, ids_of_customer, money_column
-from billing.admin.documents.of_customers import payments as forms
+from billing.admin.documents import payments as forms
 from billing.models import CreditNote, Invoice, InvoicePayment
 from billing.payments import reads
 from billing.permissions import RETURN_PAYMENT

@@ -22,7 +22,7 @@ from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, json_response
-from ledger.database.load.pacing import with_pauses
+from ledger.database.pacing import with_pauses
 from ledger.records import choice_errors, shape_of
 
 

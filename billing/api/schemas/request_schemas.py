@@ -15,7 +15,7 @@ from billing.metering.usage import MAX_EVENTS, NewEvent
 from billing.models import Invoice
 from billing.orders.customers import CustomerChange
 from billing.orders.subscriptions import NewCharge, NewSubscription, Wish
-from billing.orders.taxes.declaring import NewTax
+from billing.orders.tax_declarations import NewTax
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceValue
 from billing.rating.values import Currency, OneLine, Ref, Units, Used

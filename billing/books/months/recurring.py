@@ -7,8 +7,8 @@ from typing import Final
 
 from billing.books.months.parts import columns_of, split
 from billing.models import Customer
-from billing.reads.recurring.history import customer_months, first_day
-from billing.reads.recurring.movement import MOVEMENTS, Cohort, CustomerMonth, Movement, cohorts, movements
+from billing.reads.revenue_history import customer_months, first_day
+from billing.reads.revenue_movement import MOVEMENTS, Cohort, CustomerMonth, Movement, cohorts, movements
 from ledger.totals.figures import Amount, Column, Figure, Link, Quantity, Reference, Row, Rows, Section, count, money, percent
 from ledger.units import CreditUnit, currency_unit, plain_unit
 

@@ -19,7 +19,7 @@ from billing.generator.difference import coupon_uses
 from billing.generator.difference.due_drafts import RunStep, write_step
 from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options, Scope
-from billing.generator.run.consolidation.gathering import with_consolidated
+from billing.generator.run.gathering import with_consolidated
 from billing.generator.run.steps import GenerationResult, finish_steps, pay_step, pays_with_its_allowance
 from billing.generator.state.subscription_state import SubscriptionState, read_subscription
 from billing.models import Activation, Claim, Cursor, Customer, Invoice, Subscription

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 
 from billing import reads
 from billing.generator.options import Options
-from billing.generator.run.consolidation.gathering import Turns, consolidate
 from billing.generator.run.differences import LineDifference, differences
 from billing.generator.run.due import DueFilter, consolidating, due_among
+from billing.generator.run.gathering import Turns, consolidate
 from billing.generator.run.generate import dry_run_staying
 from billing.generator.run.steps import AllowanceMove, GenerationResult
 from billing.models import Customer, Invoice, InvoicedSubscription, Subscription

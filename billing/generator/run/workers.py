@@ -15,8 +15,8 @@ from django.db import Error, transaction
 from billing.errors import TaxesRefused, TaxesUnavailable
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.generator.run.consolidation.gathering import Turns, consolidate_next
 from billing.generator.run.due import DueFilter, DueWalk, consolidating, due_together, share_invoices
+from billing.generator.run.gathering import Turns, consolidate_next
 from billing.generator.run.outcomes import (
     BILLED,
     RETRY,

@@ -20,7 +20,7 @@ from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import BoundedSpan, BoundTerms, ItemSpan
 from billing.models import Customer
 from billing.orders import plans
-from billing.orders.taxes.policies import BUYER, buyer_from, policy_from
+from billing.orders.tax_policies import BUYER, buyer_from, policy_from
 from billing.orders.vat_lookups import NEWEST_SQL
 from billing.rating.periods import Interval, Schedule, first_charged_instant, months_of
 from billing.rating.prices.price import PriceKind, Proration

@@ -19,7 +19,7 @@ from billing.orders.subscriptions import changes_of
 from billing.rating.periods import months_of
 from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote
-from billing.reads.recurring.value import Fee, monthly_minor_of
+from billing.reads.revenue_value import Fee, monthly_minor_of
 
 MOST_SUMMED: Final = 10_000
 """Beyond this number of subscriptions a preview shows no sums."""

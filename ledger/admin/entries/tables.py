@@ -19,7 +19,7 @@ from ledger.admin.links import account_link, entry_link, refusal_link
 from ledger.errors import REFUSALS, Refused
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
-from ledger.rules.costs.shares import LotCosts
+from ledger.rules.cost_shares import LotCosts
 from ledger.rules.kinds import taken_by
 from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.rules.texts.entry_texts import setting_text

@@ -43,7 +43,7 @@ from ledger.rules import (
     TransferRequest,
     VoidRequest,
 )
-from ledger.rules.budgets.states import SETTINGS
+from ledger.rules.budget_states import SETTINGS
 from ledger.rules.instants import from_us
 from ledger.rules.kinds import taken_by
 from ledger.rules.lots import Lot

@@ -23,7 +23,7 @@ from ledger.api.kit.writing.rendering import Response, json_bytes, write_respons
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.request_schemas import OPERATIONS
 from ledger.api.writes import LABEL_BOUND, SCOPES, as_shown_to
-from ledger.database.load.pacing import with_pauses
+from ledger.database.pacing import with_pauses
 from ledger.errors import BatchRejected, Invalid, LedgerError
 from ledger.records import Shape, shape_of
 from ledger.rules import Request

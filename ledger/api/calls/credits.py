@@ -70,7 +70,7 @@ from ledger.rules import (
     TransferRequest,
     VoidRequest,
 )
-from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS
+from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS
 
 CLOCKS_DIFFER = ClocksDiffer(holder_id="customer-42", to="team-7")
 NO_OVERAGE = OverageNotFound(credit_type="credits")

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 from ledger import conf
 from ledger.api.kit.request_errors import InvalidRequest, KeyForTests, KeyNotForTests, LabelBound, Unauthenticated
-from ledger.database.load.queues import Queue
+from ledger.database.queues import Queue
 from ledger.keys import api_keys, last_use
 from ledger.values import FieldError, InvalidValue, Metadata
 

@@ -38,7 +38,7 @@ from ledger.api.kit.request_errors import (
 )
 from ledger.api.kit.writing.problems import problem_response
 from ledger.api.kit.writing.rendering import AnyResponse, Response, for_django
-from ledger.database.load.queues import Queue
+from ledger.database.queues import Queue
 from ledger.errors import Invalid, ServerBusy
 from ledger.records import Shape, renamed
 

@@ -16,7 +16,7 @@ from ledger.rules import (
     KINDS,
     Request,
 )
-from ledger.rules.budgets.states import MAX_SUBJECT_CHARACTERS
+from ledger.rules.budget_states import MAX_SUBJECT_CHARACTERS
 from ledger.rules.requests import REQUEST_OPTIONS, REQUESTS, CountedIn, Reason
 from ledger.values import (
     CREDIT_TYPE,

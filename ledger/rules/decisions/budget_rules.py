@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.errors import BudgetExceeded, BudgetLimit, BudgetNotFound, Invalid
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import (
+from ledger.rules.budget_states import (
     HARD,
     MAX_BUDGETS,
     MAX_LEVELS,

@@ -20,7 +20,7 @@ from ledger.errors import (
     RevocationExceedsGrant,
 )
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import UNCOUNTED_ACTORS, Counts
+from ledger.rules.budget_states import UNCOUNTED_ACTORS, Counts
 from ledger.rules.decisions import budget_rules, insufficient, overage_rules
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import FROZEN, THAWED, Entry

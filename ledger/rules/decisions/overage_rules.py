@@ -10,7 +10,7 @@ from typing import Any
 from ledger.errors import Invalid, OverageNotFound, OverageTaken
 from ledger.rules import lots as lot_rules
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import UNCOUNTED_ACTORS
+from ledger.rules.budget_states import UNCOUNTED_ACTORS
 from ledger.rules.decisions.settlement import Entries, settle_due
 from ledger.rules.instants import to_us
 from ledger.rules.lots import POSTPAID, POSTPAID_PRIORITY, SINCE_ITS_GRANT, Lot

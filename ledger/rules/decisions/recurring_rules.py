@@ -10,7 +10,7 @@ from ledger.rules.decisions.settlement import Entries, settle_due
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import Lot, remove, split, total
-from ledger.rules.recurring.terms import FULL, KEEP, MAX_RECURRING_GRANTS, GrantedSpan, RecurringGrant, RecurringTerms
+from ledger.rules.recurring_terms import FULL, KEEP, MAX_RECURRING_GRANTS, GrantedSpan, RecurringGrant, RecurringTerms
 from ledger.rules.requests import EndRecurringGrantRequest, GrantRequest, RecurringGrantRequest, RevokeRequest
 from ledger.rules.texts.recurring_texts import grant_words
 

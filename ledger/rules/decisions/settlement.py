@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import Counts, given_back
+from ledger.rules.budget_states import Counts, given_back
 from ledger.rules.entries import Entry
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import postpaid

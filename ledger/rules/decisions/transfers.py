@@ -15,7 +15,7 @@ from ledger.errors import (
     TransfersRefused,
 )
 from ledger.rules.accounts import AccountState
-from ledger.rules.costs.shares import Cost, cost_of
+from ledger.rules.cost_shares import Cost, cost_of
 from ledger.rules.decisions.budget_rules import counted
 from ledger.rules.decisions.credits import check_available, check_room
 from ledger.rules.decisions.settlement import Entries, repay, settle_due

@@ -9,8 +9,8 @@ from typing import Any
 
 from ledger.errors import BudgetExceeded
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.states import UNCOUNTED_ACTORS, own_subject, parents_of
-from ledger.rules.costs.shares import CostChange
+from ledger.rules.budget_states import UNCOUNTED_ACTORS, own_subject, parents_of
+from ledger.rules.cost_shares import CostChange
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ledger.rules.instants import from_us
-from ledger.rules.recurring.terms import RecurringTerms, Span
+from ledger.rules.recurring_terms import RecurringTerms, Span
 
 ADJECTIVES: Final = {"day": "Daily", "week": "Weekly", "month": "Monthly", "year": "Yearly"}
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.windows import HOUR_US, ROLLING, oldest_of, step_of
+from ledger.rules.budget_windows import HOUR_US, ROLLING, oldest_of, step_of
 from ledger.rules.instants import to_text
 from ledger.signals.types import DEPLETED, EXPIRING, LOW, RECOVERED
 

@@ -19,7 +19,7 @@ from ledger.entries.clocks import clock_of
 from ledger.entries.rows import READ_COLUMNS, entry_from_row
 from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.windows import HOUR_US, ROLLING, end_of, oldest_of
+from ledger.rules.budget_windows import HOUR_US, ROLLING, end_of, oldest_of
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS, sql_list
 from ledger.signals.alerts.declarations import alerts_of, watching

@@ -21,7 +21,7 @@ from billing.documents.printing.texts import TAXES, TEXTS, texts_of
 from billing.errors import NotFound
 from billing.models import Invoice
 from billing.orders.customers import NewCredits
-from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.tax_declarations import NewTax, declare
 from ledger import services
 from ledger.errors import DocumentTooLong
 from ledger.models import CreditType

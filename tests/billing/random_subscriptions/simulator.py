@@ -34,7 +34,7 @@ from billing.orders.phases import Phase
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
 from billing.orders.plan_moves.walking import carry_out
 from billing.orders.subscriptions import Wish
-from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.tax_declarations import NewTax, declare
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import credit_balance, invoice_documents
 from ledger import reads, services

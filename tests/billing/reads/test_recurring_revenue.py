@@ -13,9 +13,9 @@ from billing.models import Amendment, Item, ItemVersion, Price, Subscription
 from billing.orders import coupons
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.totals import CouponTerms
-from billing.reads.recurring.history import customer_months, first_day, number_of
-from billing.reads.recurring.movement import CustomerMonth, cohorts, movements
-from billing.reads.recurring.value import Fee, monthly_minor_of
+from billing.reads.revenue_history import customer_months, first_day, number_of
+from billing.reads.revenue_movement import CustomerMonth, cohorts, movements
+from billing.reads.revenue_value import Fee, monthly_minor_of
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring
 
 pytestmark = pytest.mark.django_db

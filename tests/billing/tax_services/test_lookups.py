@@ -237,7 +237,7 @@ def test_a_one_off_invoice_relies_on_the_lookup_too(api: ApiClient, vies: ViesDo
 def test_an_answer_outlives_a_time_without_one_and_not_a_new_answer(vies: ViesDouble) -> None:
     record_seller({**SELLER, "needs_confirmed_vat_id": True}, actor="test")
     customer = CustomerFactory(vat_id=FR, vat_status="reverse_charge")
-    from billing.orders.taxes.policies import buyer_of, policy_of
+    from billing.orders.tax_policies import buyer_of, policy_of
 
     seen = []
     for answers in (failing("MS_UNAVAILABLE"), valid, failing("TIMEOUT"), invalid, failing("TIMEOUT"), valid):

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
-from billing.orders.taxes.policies import policy_from
+from billing.orders.tax_policies import policy_from
 from billing.rating.money import round_half_up
 from billing.rating.tax.amounts import tax_minor, without_tax
 from billing.rating.tax.sales import FoundTax, LineTaxes, Sale, SaleLine, TaxProvider

@@ -18,7 +18,7 @@ from billing.errors import BillingSuspended
 from billing.models import Invoice, InvoiceTax, Line, Tax
 from billing.orders import customers
 from billing.orders.subscriptions import charge_once
-from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.tax_declarations import NewTax, declare
 from tests.billing.documents.issued import SELLER, invoice_up_to
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill

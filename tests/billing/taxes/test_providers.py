@@ -23,7 +23,7 @@ from billing.generator.run import runs
 from billing.generator.run.generate import generate, generate_in
 from billing.models import Claim, Cursor, Invoice, Line, NumberSeries, Run, Subscription, Tax
 from billing.orders import customers
-from billing.orders.taxes.policies import policy_from
+from billing.orders.tax_policies import policy_from
 from billing.rating.tax.sales import FoundTax, LineTaxes
 from billing.reads import invoice_document
 from billing.tax_providers import asking
@@ -336,7 +336,7 @@ def test_a_draft_that_changes_after_it_was_asked_about_is_asked_about_again(monk
                 raise asking.TaxesToAsk(list(sales))
             return [next(iter(known.values()))]
 
-        monkeypatch.setattr("billing.orders.taxes.policies.answers_to", any_answer)
+        monkeypatch.setattr("billing.orders.tax_policies.answers_to", any_answer)
     [made] = bill(subscription, at(2, 1))
     asked = [sale.lines[0].amount_minor for sale in StandIn.asked]
     assert made["subtotal_minor"] == 1500

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from ledger import services
 from ledger.api.kit import authentication
-from ledger.database.load.queues import Pending, Queue
+from ledger.database.queues import Pending, Queue
 from ledger.keys import api_keys
 from ledger.telemetry import tracing
 from ledger_project.monitoring.spans import start_tracing, trace_with

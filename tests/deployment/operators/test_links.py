@@ -31,7 +31,7 @@ from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
 from billing.orders.subscriptions import Wish, amend_subscription
-from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.tax_declarations import NewTax, declare
 from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.errors import InsufficientCredits

@@ -9,7 +9,7 @@ import pytest
 from ledger import rules
 from ledger.audit.auditing import audit
 from ledger.rules import Entry
-from ledger.rules.budgets.states import Count
+from ledger.rules.budget_states import Count
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import HOUR_US, RulesLedger

@@ -3,7 +3,7 @@
 import pytest
 
 from ledger import rules
-from ledger.rules.costs.shares import CostChange, LotCost
+from ledger.rules.cost_shares import CostChange, LotCost
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger

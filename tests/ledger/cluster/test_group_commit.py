@@ -9,7 +9,7 @@ import pytest
 
 from ledger.cluster.group_commit import GroupCommitByNode
 from ledger.cluster.nodes import Node, Nodes
-from ledger.database.load.queues import Pending
+from ledger.database.queues import Pending
 from ledger.errors import ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request, SpendRequest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ledger import reads, services
 from ledger.errors import FeedPositionLost, FeedUnavailable, InsufficientCredits
 from ledger.reads import EntryFilter, FeedPosition, feed
-from ledger.reads.all_entries.feed import LATEST_US, NOT_A_POSITION, POSITION_DIGEST_BYTES
+from ledger.reads.entry_feed import LATEST_US, NOT_A_POSITION, POSITION_DIGEST_BYTES
 from ledger.testing import FixedClock, GrantFactory, SpendFactory
 from ledger.testing.clocks import reset_server_clock, set_server_clock
 
@@ -137,7 +137,7 @@ def test_after_the_clock_was_set_back_a_reader_gets_what_came_behind_it_and_ends
 
 def test_without_that_rule_it_would_be_skipped(monkeypatch):
     """The control."""
-    monkeypatch.setattr("ledger.reads.all_entries.feed.REPEATED_US", 0)
+    monkeypatch.setattr("ledger.reads.entry_feed.REPEATED_US", 0)
     with FixedClock(NOON) as clock:
         clock.advance(seconds=30)
         GrantFactory(holder_id="ahead")

@@ -1,4 +1,4 @@
-"""A model of what entries move of the costs of lots, in fractions, written independently of `ledger.rules.costs`.
+"""A model of what entries move of the costs of lots, in fractions, written independently of `ledger.rules.cost_shares`.
 
 It follows the entries as they were made, and states what each must have moved. It keeps the exact cost of what is left of a lot
 as a fraction, where the rules keep a basis in whole numbers.

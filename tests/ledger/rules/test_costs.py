@@ -4,7 +4,7 @@ import pytest
 
 from ledger import rules
 from ledger.errors import Invalid
-from ledger.rules.costs.shares import Cost, CostChange, LotCost, decode_changes, decode_costs, encode_costs
+from ledger.rules.cost_shares import Cost, CostChange, LotCost, decode_changes, decode_costs, encode_costs
 from tests.ledger.audit.tampering import execute
 from tests.ledger.random_histories import RulesLedger
 from tests.ledger.rules.credit_model import DAY_US

@@ -8,8 +8,8 @@ import pytest
 from django.db import DataError, connection
 
 from ledger import journal, reads, services
-from ledger.database.load import pacing
-from ledger.database.load.pacing import yielding_to_quick_work
+from ledger.database import pacing
+from ledger.database.pacing import yielding_to_quick_work
 from ledger.rules import GrantRequest, SpendRequest
 
 NewHolder = Callable[[], str]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ledger.database.load import queues
-from ledger.database.load.queues import Pending
+from ledger.database import queues
+from ledger.database.queues import Pending
 from ledger.errors import HolderBusy, Invalid, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request, SpendRequest

@@ -16,7 +16,7 @@ from ledger.errors import IdempotencyKeyReused, InsufficientCredits, Invalid, Re
 from ledger.models import Entry
 from ledger.rules import MAX_OPEN_LOTS, AccountState
 from ledger.rules.instants import to_us
-from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS, RecurringGrant
+from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS, RecurringGrant
 from ledger.services import recurring_grants
 from ledger.testing.clocks import FixedClock
 

@@ -13,7 +13,7 @@ from ledger.database.statements import fetch_rows
 from ledger.errors import AlertLimit, AlertNotFound, IdempotencyKeyReused, Invalid
 from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
-from ledger.rules.budgets.windows import HOUR_US
+from ledger.rules.budget_windows import HOUR_US
 from ledger.rules.lots import Lot
 from ledger.signals import feed as feeding
 from ledger.signals.alerts import declarations, watching

@@ -10,7 +10,7 @@ from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import BudgetExceeded
 from ledger.rules import Entry
-from ledger.rules.budgets.states import Budget, Count
+from ledger.rules.budget_states import Budget, Count
 from ledger.rules.instants import to_us
 from ledger.signals import feed as feeding
 from ledger.signals.alerts.budgets import BudgetReports

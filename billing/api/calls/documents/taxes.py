@@ -10,7 +10,7 @@ from billing.api.endpoints import CATALOGUE, NO_CUSTOMER, BillingEndpoint, Write
 from billing.api.paths import LOOKUP_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
-from billing.orders.taxes import declaring
+from billing.orders import tax_declarations
 from billing.rating.tax.vat import LookupOutcome
 from billing.rating.values import Country, Ref
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
@@ -50,7 +50,7 @@ class OneTax(WriteEndpoint):
         problems=[NotFound(resource="tax", ref="ca-gst")],
     )  # fmt: skip
     def get(self, request: HttpRequest, ref: str) -> Response:
-        return json_response(response_schemas.TaxSerializer.body(declaring.tax_of(ref)))
+        return json_response(response_schemas.TaxSerializer.body(tax_declarations.tax_of(ref)))
 
     @operation(
         "declareTax", "Declare a tax",
@@ -63,7 +63,7 @@ class OneTax(WriteEndpoint):
     )  # fmt: skip
     def put(self, request: HttpRequest, ref: str) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            tax = declaring.declare(request_schemas.TAX.make(fields | {"code": ref}), actor=self.key.actor)
+            tax = tax_declarations.declare(request_schemas.TAX.make(fields | {"code": ref}), actor=self.key.actor)
             tax.refresh_from_db()
             return 200, response_schemas.TaxSerializer.body(tax)
 

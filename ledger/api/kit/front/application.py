@@ -35,8 +35,8 @@ from ledger.api.kit.reading.requests import Request, ensure_host, ensure_sound
 from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, MalformedRequest, NotFound
 from ledger.api.kit.writing import problems
 from ledger.api.kit.writing.rendering import AnyResponse, Response
-from ledger.database.load.pacing import yielding_to_quick_work
-from ledger.database.load.queues import PATIENCE_SECONDS, Pending, Queue, threads
+from ledger.database.pacing import yielding_to_quick_work
+from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy
 from ledger.telemetry import tracing
 from ledger.telemetry.client_addresses import client_address

@@ -18,7 +18,7 @@ from ledger.api.kit.front import application
 from ledger.errors import HolderBusy, InsufficientCredits, ServerBusy
 from ledger.models import Entry
 from ledger.rules import SpendRequest
-from ledger.services.coming import sources
+from ledger.services import coming_credits
 from tests.billing.payments.stripe_double import DECLINED, StripeDouble
 from tests.billing.payments.test_stripe import stripe
 from tests.billing.payments.topups.test_topups import declared, run
@@ -143,7 +143,7 @@ def test_if_it_cannot_be_known_the_refusal_is_plain_or_says_due(
 
 def test_who_spends_with_success_or_inside_a_transaction_or_again_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(sources, "_sources", [lambda lack: asked.append(lack.holder_id)])
+    monkeypatch.setattr(coming_credits, "_sources", [lambda lack: asked.append(lack.holder_id)])
     services.grant(holder_id="ada", amount=40, idempotency_key="g")
     services.spend(holder_id="ada", amount=40, idempotency_key="s")
     assert asked == []

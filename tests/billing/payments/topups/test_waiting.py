@@ -9,9 +9,8 @@ from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.models import Entry
 from ledger.rules import SpendRequest
-from ledger.services import execute
-from ledger.services.coming import sources, waiting
-from ledger.services.coming.sources import Lack, UnderWay
+from ledger.services import coming_credits, execute, waiting
+from ledger.services.coming_credits import Lack, UnderWay
 
 pytestmark = pytest.mark.django_db
 
@@ -53,7 +52,7 @@ def comes(monkeypatch: pytest.MonkeyPatch, state: str = "processing", does: Call
         does()
         return UnderWay({"id": 7, "state": state, "credits": 100}, 5)
 
-    monkeypatch.setattr(sources, "_sources", [source])
+    monkeypatch.setattr(coming_credits, "_sources", [source])
     return asked
 
 
@@ -119,7 +118,7 @@ def test_what_waits_for_a_person_is_not_waited_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_without_a_top_up_and_in_a_dry_run_nobody_waits(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    monkeypatch.setattr(sources, "_sources", [lambda lack: None])
+    monkeypatch.setattr(coming_credits, "_sources", [lambda lack: None])
     with pytest.raises(InsufficientCredits):
         spend()
     comes(monkeypatch)

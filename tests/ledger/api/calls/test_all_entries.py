@@ -13,7 +13,7 @@ from django.test import Client
 from ledger import reads, services
 from ledger.api.kit.endpoint import _waiting_threads
 from ledger.errors import InsufficientCredits
-from ledger.reads.all_entries import search as entry_search
+from ledger.reads import entry_search
 from tests.ledger.api.conftest import ApiClient, problem_of_refusal
 
 pytestmark = pytest.mark.one_node("a cluster has no feed")

@@ -4,15 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledger.database.load import pacing
-from ledger.database.load.pacing import (
-    PAUSE_SECONDS,
-    PAUSES_SECONDS,
-    WORK_SECONDS,
-    in_pieces,
-    with_pauses,
-    yielding_to_quick_work,
-)
+from ledger.database import pacing
+from ledger.database.pacing import PAUSE_SECONDS, PAUSES_SECONDS, WORK_SECONDS, in_pieces, with_pauses, yielding_to_quick_work
 
 
 class Clock:

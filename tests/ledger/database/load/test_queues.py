@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from ledger.database.load import queues
-from ledger.database.load.queues import LATEST_RETURN_SECONDS, Pace, Pending, Queue, threads
+from ledger.database import queues
+from ledger.database.queues import LATEST_RETURN_SECONDS, Pace, Pending, Queue, threads
 from ledger.errors import OutcomeUnknown, ServerBusy
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.rules.budgets.windows import HOUR_US, ROLLING_STEPS, end_of, oldest_of, step_of
+from ledger.rules.budget_windows import HOUR_US, ROLLING_STEPS, end_of, oldest_of, step_of
 from ledger.rules.instants import from_us, to_us
 
 ZONES = (

@@ -20,8 +20,7 @@ from billing.documents.sellers import record_seller
 from billing.dunning.reminding import remind_due
 from billing.errors import InvoiceGenerationBusy
 from billing.generator.options import Options
-from billing.generator.run import generate, runs, workers
-from billing.generator.run.consolidation import gathering
+from billing.generator.run import gathering, generate, runs, workers
 from billing.generator.run.preview import next_invoices, subscriptions_of
 from billing.models import (
     Charge,

@@ -8,7 +8,7 @@ from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import money, money_text
-from billing.admin.documents.of_customers.amounts import AMOUNT_WRITTEN, AmountForm, major
+from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm, major
 from billing.documents.invoice_payments import NewPayment, record_payment
 from billing.documents.payment_returns import NewPaymentReturn, record_payment_return
 from billing.models import Invoice, InvoicePayment, PaymentReturn

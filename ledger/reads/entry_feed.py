@@ -34,7 +34,7 @@ from django.db import connection
 from ledger.database.cluster import on_cluster
 from ledger.database.statements import Statement, boolean, instant_us, parameter
 from ledger.errors import FeedPositionLost, FeedUnavailable
-from ledger.reads.all_entries.search import ALL, EntryFilter, FeedEntry, search_entries
+from ledger.reads.entry_search import ALL, EntryFilter, FeedEntry, search_entries
 from ledger.rules.instants import SECOND_US, from_us, to_text, to_us
 from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
 

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from billing.admin.cells import money_text
-from billing.admin.documents.of_customers.amounts import AMOUNT_WRITTEN, AmountForm
+from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm
 from billing.documents.credit_payments import PAYABLE, NewCreditPayment, pay_with_credit
 from billing.models import CreditNote, Invoice, InvoicePayment
 from billing.reads import open_credit_of

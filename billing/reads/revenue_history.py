@@ -25,8 +25,8 @@ from billing.rating.prices.pricing import quote
 from billing.rating.prices.reading import parse_price
 from billing.rating.tax.vat import TaxBehavior
 from billing.rating.totals import CouponTerms, Duration
-from billing.reads.recurring.movement import CustomerMonth
-from billing.reads.recurring.value import Fee, HeldCoupon, monthly_minor_of
+from billing.reads.revenue_movement import CustomerMonth
+from billing.reads.revenue_value import Fee, HeldCoupon, monthly_minor_of
 from ledger.database.statements import fetch_rows
 
 LAST_ZONE: Final = timedelta(hours=12)

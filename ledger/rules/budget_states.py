@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ledger.rules.budgets.windows import end_of, step_of, window_of
+from ledger.rules.budget_windows import end_of, step_of, window_of
 from ledger.rules.purposes import label_text
 
 MAX_BUDGETS: Final = 20

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ledger.database.statements import Statement, integer, parameter
 from ledger.errors import InsufficientCredits
 from ledger.rules.requests import PricedRequest
-from ledger.services.coming.sources import RequestT, UnderWay, decided, lacks_credits, tried, under_way
+from ledger.services.coming_credits import RequestT, UnderWay, decided, lacks_credits, tried, under_way
 
 LOOK_EVERY_S: Final = 0.1
 ASK_EVERY_S: Final = 1.0

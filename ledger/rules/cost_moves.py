@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ledger.rules.costs.shares import Cost, CostChange, CostChanges, LotCost, LotCosts, put
+from ledger.rules.cost_shares import Cost, CostChange, CostChanges, LotCost, LotCosts, put
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import Drawn, Lot
 

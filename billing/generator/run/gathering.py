@@ -18,8 +18,8 @@ from billing.documents.finalisation import finalizing, number_under, settle_unde
 from billing.documents.invoice_locks import document_key, invoice_key
 from billing.errors import InvoiceGenerationBusy
 from billing.generator.options import Options, Scope
-from billing.generator.run.consolidation.merging import Part, merge_under
 from billing.generator.run.due import DueFilter, is_waited_for
+from billing.generator.run.merging import Part, merge_under
 from billing.generator.run.steps import GenerationResult, InvoiceSummary
 from billing.models import Invoice, Line
 from billing.rating.limits import MAX_MINOR

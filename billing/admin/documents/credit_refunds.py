@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import MORE_ROWS, money_column, money_text
-from billing.admin.documents.of_customers.amounts import AMOUNT_WRITTEN, AmountForm, major
+from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm, major
 from billing.documents.customer_credit.refunds import NewCreditRefund, refund, refund_in
 from billing.models import CreditNote, CreditRefund, Customer, Invoice
 from billing.reads import open_credit_of

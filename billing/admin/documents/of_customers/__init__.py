@@ -1,1 +1,0 @@
-"""What operators do for a customer without a document to begin from: pay credit out, make a one-off invoice."""

@@ -1,1 +1,0 @@
-"""Consolidated invoices: one document of the drafts that subscriptions of a customer have for the same day."""

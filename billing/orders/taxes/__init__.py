@@ -1,1 +1,0 @@
-"""Taxes that a seller declares, and the policy that they, the seller and a customer make."""

@@ -1,1 +1,0 @@
-"""Limits and orders simultaneous work: queues of requests, slots of batches, pacing."""
