@@ -87,6 +87,7 @@ class BillingConfig(AppConfig):
         additions.register_search(_search)
         additions.register_guesses(_guess)
         additions.register_money(_money)
+        additions.register_default_currency(_usual_currency)
         if apps.is_installed("ledger.portal"):
             from billing.documents import pay_links
             from ledger.portal import parts
@@ -181,6 +182,12 @@ def _money(amount_minor: int, currency: str) -> str:
     from billing.admin.cells import money_text
 
     return money_text(amount_minor, currency)
+
+
+def _usual_currency() -> str:
+    from billing.documents.sellers import usual_currency
+
+    return usual_currency()
 
 
 def _guess(request: Any, word: str) -> "list[Found]":

@@ -1,6 +1,7 @@
 """Pages of meters, and the form that writes one, with a trial of its expression. A change is a new version."""
 
 import json
+import re
 from typing import Any, NoReturn
 
 from django import forms
@@ -29,14 +30,17 @@ from ledger.operators.approvals import NoStake
 from ledger.values import MAX_METADATA_BYTES, InvalidValue, Metadata
 
 VERSIONS_SHOWN = 50
+NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 
 
 class PropertiesField(forms.CharField):
-    """The properties of an event, as JSON."""
+    """The properties of an event: a name and a value on each line, or an object as an event has it."""
 
     def clean(self, value: Any) -> str:
-        """Return the text, checked."""
+        """Return the properties as the text of an object, checked; empty without properties."""
         typed = str(super().clean(value) or "").strip()
+        if typed and not typed.startswith(("{", "[")):
+            typed = json.dumps(dict(map(self._property, filter(str.strip, typed.splitlines()))))
         kind = Metadata()
         if typed:
             try:
@@ -44,8 +48,14 @@ class PropertiesField(forms.CharField):
             except InvalidValue as error:
                 raise ValidationError(error.detail) from None
             except (ValueError, RecursionError):
-                raise ValidationError("This must be a JSON object.") from None
+                raise ValidationError("This must have a name and a value on each line, such as input_tokens = 8.") from None
         return typed
+
+    def _property(self, line: str) -> tuple[str, Any]:
+        name, sign, value = (part.strip() for part in line.partition("="))
+        if not (name and sign):
+            raise ValidationError(f"“{line.strip()[:60]}” is not a name and a value, such as input_tokens = 8.")
+        return name, (float(value) if "." in value else int(value)) if NUMBER.fullmatch(value) else value
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -71,8 +81,8 @@ class MeterForm(OrderForm, RequestForm[NewMeter]):
             label="Try it with these properties",
             required=False,
             max_length=MAX_METADATA_BYTES,
-            help_text="As JSON. The next page shows the value of an event that has them.",
-            widget=lines_widget('{"input_tokens": 8, "output_tokens": 15}'),
+            help_text="A name and a value on each line. The next page shows the value of an event that has them.",
+            widget=lines_widget("input_tokens = 8\noutput_tokens = 15"),
         ),
         "reason": REASON,
     }

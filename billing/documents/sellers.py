@@ -14,6 +14,7 @@ from django.db.models import Max, QuerySet
 from billing.documents.brand import Colour, Logo
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, Seller
 from billing.orders.customers import ADDRESS_LINES, DEFAULT_TERMS_DAYS
+from billing.rating.countries import CURRENCIES
 from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
 from billing.rating.tax.rules import ALIASES, TaxRules
@@ -256,6 +257,12 @@ def prefixes_of(details: Mapping[str, Any]) -> tuple[str, str]:
 def current_seller(ref: str = DEFAULT_SELLER) -> Seller | None:
     """Return the current version of a seller; None before one is recorded."""
     return Seller.objects.filter(ref=ref).order_by("-pk").first()
+
+
+def usual_currency() -> str:
+    """Return the currency of the default seller's country; empty before one is recorded, or if the country has no usual one."""
+    country = Seller.objects.filter(ref=DEFAULT_SELLER).order_by("-pk").values_list("details__country", flat=True).first()
+    return CURRENCIES.get(country or "", "")
 
 
 def issuing_seller(ref: str) -> str:

@@ -1,6 +1,7 @@
 """Types of values in billing's requests: references, currencies, money and units."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -31,8 +32,6 @@ __all__ = [
 Ref = Holder
 """The reference of a customer, plan, subscription or coupon; it has the form of a holder's id."""
 
-Money = partial(Number, least=0, most=MAX_MONEY)
-"""Money in major units, 0 to 10^12, as a decimal string."""
 
 Units = partial(Number, or_integer=True, least=0, most=MAX_QUANTITY)
 """Units, 0 to 10^18, as a decimal string or an integer."""
@@ -83,6 +82,13 @@ class OneLine(Text):
         if line and not line.strip():
             raise InvalidValue("blank", "This must not be blank.")
         return line
+
+
+class Money(Number):
+    """Money in major units, 0 to 10^12, as a decimal string."""
+
+    def __init__(self, text: str = "", *, least: Decimal | int = 0, most: Decimal | int = MAX_MONEY, **options: Any) -> None:
+        super().__init__(text, least=least, most=most, **options)
 
 
 class Country(OneLine):

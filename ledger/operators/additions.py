@@ -127,6 +127,7 @@ _time_line_parts: list[TimeLineParts] = []
 _overviews: list[Overviews] = []
 _groups: dict[str, HolderGroups] = {}
 _money: Money = "{} {} minor units".format
+_default_currency: Callable[[], str] = str
 
 
 def register_holder_sections(given: HolderSections) -> None:
@@ -185,6 +186,17 @@ def register_money(given: Money) -> None:
     """Write amounts of money in this form: the ledger does not know the decimals of currencies."""
     global _money
     _money = given
+
+
+def register_default_currency(find: Callable[[], str]) -> None:
+    """Let forms begin with the currency that the function returns; empty for no choice."""
+    global _default_currency
+    _default_currency = find
+
+
+def default_currency() -> str:
+    """Return the currency with which forms begin; empty if nothing determines it."""
+    return _default_currency()
 
 
 def money(amount_minor: int, currency: str) -> str:

@@ -5,11 +5,12 @@ from decimal import Decimal
 from typing import Any, ClassVar, Final
 
 from django import forms
-from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
+from billing.rating.limits import MAX_MINOR
 from billing.rating.money import minor_digits
-from ledger.admin.kit.forms.fields import PlainDecimalField, Shown
+from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import RecordT, RequestForm
+from ledger.admin.kit.forms.money import MoneyField
 from ledger.operators.approvals import Stake, StakeRule
 
 
@@ -18,15 +19,16 @@ class AmountForm(RequestForm[RecordT]):
 
     is_abstract = True
     shows: ClassVar[Mapping[str, Shown | forms.Field]] = {}
-    digits: ClassVar[int] = 0
-    """The decimals of the currency."""
     currency: ClassVar[str] = ""
 
     def body(self) -> dict[str, Any]:
         """Return the amount in minor units."""
-        amount = self.cleaned_data.get("amount")
-        typed = {} if amount is None else {"amount_minor": int(amount.scaleb(self.digits))}
-        return super().body() | typed
+        amount_minor = self.cleaned_data.get("amount")
+        return super().body() | ({} if amount_minor is None else {"amount_minor": amount_minor})
+
+    def currency_of(self, name: str) -> tuple[str, str]:
+        """Return the currency of the form."""
+        return self.currency, ""
 
     def field_of(self, pointer: str) -> str | None:
         """Return the field of the amount for its pointer."""
@@ -35,16 +37,8 @@ class AmountForm(RequestForm[RecordT]):
     @classmethod
     def in_currency(cls, currency: str, help_text: str, *, required: bool = True, **shows: Shown | forms.Field) -> type[Any]:
         """Return the form for amounts of a currency, with these fields below the amount."""
-        decimals = minor_digits(currency)
-        amount = PlainDecimalField(
-            label=f"Amount ({currency})",
-            required=required,
-            min_value=Decimal(1).scaleb(-decimals),
-            decimal_places=decimals,
-            help_text=help_text,
-            widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off"}),
-        )
-        return type(cls.__name__, (cls,), {"shows": {"amount": amount, **shows}, "digits": decimals, "currency": currency})
+        amount = MoneyField(least=1, most=MAX_MINOR, is_minor=True, label="Amount", required=required, help_text=help_text)
+        return type(cls.__name__, (cls,), {"shows": {"amount": amount, **shows}, "currency": currency})
 
 
 AMOUNT_WRITTEN: Final = StakeRule(lambda form, made: [Stake(form.currency, made.amount_minor)])

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar, TypeVar
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import admin
@@ -14,7 +15,6 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action
-from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from billing.admin.cells import (
     by_pk,
@@ -25,7 +25,6 @@ from billing.admin.cells import (
     money,
     money_column,
     money_text,
-    plain,
     subscription_link,
 )
 from billing.admin.documents.credit_refunds import pay_out_view, refund_words
@@ -48,7 +47,6 @@ from billing.models import (
     Subscription,
 )
 from billing.permissions import REFUND_CREDIT
-from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
 from billing.reads.documents import bills
 from ledger.admin.kit import columns
@@ -56,8 +54,8 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import digits, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, read_day, text
-from ledger.admin.kit.forms.fields import PlainDecimalField
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, RequestForm, declared_at
+from ledger.admin.kit.forms.money import MoneyField
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import entry_link
@@ -287,18 +285,21 @@ class CreditForm(RequestForm[NewCreditNote]):
     declared = NewCreditNote
     shows: ClassVar[Mapping[str, forms.Field]] = {}
     """A field per line, by `line_` and its position."""
-    digits = 0
-    """The decimals of the invoice's currency."""
+    currency = ""
+    """That of the invoice."""
 
-    def typed(self) -> list[tuple[str, Decimal]]:
-        """Return the fields with an amount, in the order of the lines."""
-        return [(name, amount) for name in self.shows if (amount := self.cleaned_data.get(name)) is not None]
+    def typed(self) -> list[tuple[str, int]]:
+        """Return the fields with an amount, in the order of the lines, and the amounts in minor units."""
+        return [(name, amount_minor) for name in self.shows if (amount_minor := self.cleaned_data.get(name)) is not None]
+
+    def currency_of(self, name: str) -> tuple[str, str]:
+        """Return the currency of the invoice."""
+        return self.currency, ""
 
     def body(self) -> dict[str, Any]:
         """Return the lines with an amount."""
         lines = [
-            {"position": int(name.removeprefix("line_")), "amount_minor": int(amount.scaleb(self.digits))}
-            for name, amount in self.typed()
+            {"position": int(name.removeprefix("line_")), "amount_minor": amount_minor} for name, amount_minor in self.typed()
         ]
         return {"lines": lines} if lines else {}
 
@@ -315,6 +316,8 @@ class CreditPage(FormPage[CreditForm]):
     """The page that credits lines of an invoice, or its whole rest."""
 
     invoice: Invoice
+
+    is_tried = True
 
     def try_out(self, form: CreditForm, look: Callable[[CreditForm, CreditNote], Result]) -> Result:
         """Issue it in a preview."""
@@ -343,7 +346,7 @@ class CreditPage(FormPage[CreditForm]):
         note = CreditNote.objects.get(pk=issued.id)
         return Done(
             f"Credit note {issued.number}",
-            f"{plain(Decimal(note.amount_minor).scaleb(-form.digits))} {self.invoice.currency}",
+            money_text(note.amount_minor, self.invoice.currency),
             row_url(CreditNote, note.pk),
             issued.replayed,
         )
@@ -371,19 +374,25 @@ def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoi
 
 def _form_of(invoice: Invoice, left_by_position: dict[int, int]) -> type[CreditForm]:
     """Return the form with a field per line with a charge, even if the line has no rest: the second click gets the same form."""
-    decimals = minor_digits(invoice.currency)
     amount = declared_at(shape_of(CreditLine), "/amount_minor").value
     assert isinstance(amount, Amount)
+    zone = ZoneInfo(Customer.objects.get(pk=invoice.customer_id).time_zone or "UTC")
     fields: dict[str, forms.Field] = {}
     for line in Line.objects.filter(invoice_id=invoice.pk, amount_minor__gt=0).order_by("position")[:LINES_SHOWN]:
-        left = Decimal(left_by_position.get(line.position, 0)).scaleb(-decimals)
-        fields[f"line_{line.position}"] = PlainDecimalField(
-            label=f"{line.position}. {line.description}",
+        fields[f"line_{line.position}"] = MoneyField(
+            label=f"{line.position}. {line.description}{_period_of(line, zone)}",
             required=False,
-            min_value=Decimal(amount.least).scaleb(-decimals),
-            max_value=Decimal(amount.most).scaleb(-decimals),
-            decimal_places=decimals,
-            help_text=f"Before tax, at most {left:f} {invoice.currency}.",
-            widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off"}),
+            least=amount.least,
+            most=amount.most,
+            is_minor=True,
+            help_text=f"Before tax, at most {money_text(left_by_position.get(line.position, 0), invoice.currency)}.",
         )
-    return type("CreditForm", (CreditForm,), {"shows": fields, "digits": decimals})
+    return type("CreditForm", (CreditForm,), {"shows": fields, "currency": invoice.currency})
+
+
+def _period_of(line: Line, zone: ZoneInfo) -> str:
+    """Return the days of a line's period, both inclusive, in brackets; empty for a line without a period."""
+    if line.starts_at is None or line.ends_at is None:
+        return ""
+    first, last = line.starts_at.astimezone(zone), (line.ends_at - timedelta(microseconds=1)).astimezone(zone)
+    return f" ({first:%Y-%m-%d})" if first.date() == last.date() else f" ({first:%Y-%m-%d} to {last:%Y-%m-%d})"

@@ -26,7 +26,7 @@ LINES: Final = 5
 SHOWN: Final = {
     "description": Shown(label="Description", help="As printed on the invoice."),
     "quantity": Shown(label="Quantity", help="How many; 1 if it is empty."),
-    "unit_amount": Shown(label="Price of one", help="Before tax, in the customer's currency."),
+    "unit_amount": Shown(label="Price of one", help="Before tax."),
     "tax_rate": Shown(label="Tax rate", help="Percent; 0 if it is empty."),
     "tax_category": Shown(label="Tax category", help="S if it is empty."),
     "tax_class": Shown(label="Tax class", help="What is sold; “standard” if it is empty."),
@@ -57,6 +57,12 @@ class OneOffForm(RequestForm[NewOneOffInvoice]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields |= _line_fields()
+        self.set_currencies()
+
+    def currency_of(self, name: str) -> tuple[str, str]:
+        """Return the chosen currency, or the customer's."""
+        currency, field_name = super().currency_of(name)
+        return currency or str(self.fixed.get("currency_of_customer", "")), field_name
 
     def typed(self) -> list[int]:
         """Return the positions of the lines with a value, in their order."""
@@ -131,5 +137,6 @@ def one_off_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cus
         button="Make the invoice",
         explanation="An invoice without a subscription: its lines are charged once.",
         back=row_url(Customer, customer.pk),
-        initial={"finalize": "yes"},
+        initial={"finalize": "yes", "currency": customer.currency},
+        fixed={"currency_of_customer": customer.currency},
     ).view(model_admin, request)

@@ -1,5 +1,7 @@
 """The form that creates a coupon. A coupon never changes, because documents refer to it."""
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
@@ -9,10 +11,12 @@ from billing.admin.prose import coupon_words
 from billing.models import Coupon
 from billing.orders.coupons import NewCoupon, create_coupon
 from billing.rating.totals import CouponPer
-from ledger.admin.kit.forms.fields import Shown
+from billing.rating.values import Money
+from ledger.admin.kit.forms.fields import Shown, as_json
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
+from ledger.values import Number
 
 DURATIONS = {"once": "once", "recurring": "for some periods", "forever": "for every invoice"}
 
@@ -24,10 +28,11 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
     declared = NewCoupon
     shows = {
         "code": Shown(label="Ref", help="Your name for the coupon, such as WELCOME."),
-        "name": Shown(label="Called", help="By documents; empty: its ref in words."),
-        "kind": Shown(label="Takes off", words={"percentage": "a percentage", "amount": "an amount"}),
-        "value": Shown(label="How much", help="Percent, or money in major units."),
-        "currency": Shown(help="The currency of an amount."),
+        "name": Shown(label="Name on invoices", help="Default: the reference."),
+        "kind": Shown(label="Discount", words={"percentage": "a percentage", "amount": "an amount"}),
+        "percent": Shown(at="/value", value=Number(least=0, most=100), label="Percent off", help="For a percentage."),
+        "amount": Shown(at="/value", value=Money(), label="Amount off", help="For an amount."),
+        "currency": Shown(help="Of the amount."),
         "duration": Shown(label="How often", words=DURATIONS),
         "periods": Shown(label="For how many periods", help="Only for a coupon that lasts some periods."),
         "per": Shown(
@@ -40,9 +45,35 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
         "reason": REASON,
         "prices": Shown(label="Only these prices", help="Keys of prices with commas between them; empty for all."),
         "plans": Shown(label="Only these plans", help="Refs of plans with commas between them; empty for all."),
-        "names": Shown(label="Called in other languages", help="A language and the name on each line."),
+        "names": Shown(label="Name in other languages", help="A language and the name on each line."),
     }
     folded = ("prices", "plans", "names")
+
+    @property
+    def value_field(self) -> str:
+        """The field with the value of the chosen kind."""
+        return "amount" if self.cleaned_data.get("kind") == "amount" else "percent"
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON with the value of the chosen kind; only an amount has a currency."""
+        body = super().body()
+        value = self.cleaned_data.get(self.value_field)
+        body.pop("value", None)
+        if self.value_field != "amount":
+            body.pop("currency", None)
+        return body if value is None else body | {"value": as_json(value)}
+
+    def field_of(self, pointer: str) -> str | None:
+        """Return the field of the chosen kind for a fault in the value."""
+        return self.value_field if pointer == "/value" else super().field_of(pointer)
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse a value of the other kind, which would have no effect."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        other = {"amount": "percent", "percent": "amount"}[self.value_field]
+        if cleaned.get(other) is not None:
+            self.add_error(other, f"Leave this empty: the discount is {'an amount' if other == 'percent' else 'a percentage'}.")
+        return cleaned
 
 
 def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:

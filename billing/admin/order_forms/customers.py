@@ -96,7 +96,7 @@ class CustomerForm(CustomerFields[NewCustomer], CreditAmountsForm[NewCustomer]):
             at="/credits/unit_value",
             make=value_of_a_credit,
             required=False,
-            help="Money in the customer's currency, in major units; empty: credits pay no invoice.",
+            help="Empty: credits pay no invoice.",
         ),
         "credit_type": Shown(at="/credits/credit_type", required=False),
     }

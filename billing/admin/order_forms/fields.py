@@ -17,9 +17,10 @@ from billing.rating.names import Names
 from billing.rating.prices.reading import SHAPES
 from billing.rating.prices.tiers import MAX_TIERS, Tier, Tiers
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
-from billing.rating.values import Currency
+from billing.rating.values import Currency, Money
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import KeyedForm
+from ledger.admin.kit.forms.money import MAX_PRICE_DECIMALS, MoneyField, NotOneNumber, decimal_sign, money, read_typed
 from ledger.records import shape_of
 from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
 
@@ -80,6 +81,11 @@ class CurrencyField(forms.ChoiceField):
 @field_for.register
 def _(value: Currency, shown: Shown) -> forms.Field:
     return CurrencyField()
+
+
+@field_for.register
+def _(value: Money, shown: Shown) -> forms.Field:
+    return money(value, shown)
 
 
 @field_for.register
@@ -209,6 +215,7 @@ def _(value: Names, shown: Shown) -> forms.Field:
 
 COLUMN_TITLES: Final[Mapping[str, str]] = {"up_to": "Up to", "flat_amount": "Fixed amount", "rate": "Percent"}
 """The titles of the columns whose field has another name than people would say."""
+MONEY_COLUMNS: Final = ("unit_amount", "flat_amount")
 LEAST_ROWS: Final = 2
 
 
@@ -225,6 +232,8 @@ class TiersInput(forms.Widget):
     template_name = "admin/billing/order_forms/tiers.html"
     model = ""
     """The model that is chosen: other columns are hidden."""
+    currency = ""
+    currency_field = ""
 
     def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
         """Return the columns, and a row of cells for each tier."""
@@ -235,6 +244,7 @@ class TiersInput(forms.Widget):
                 "title": COLUMN_TITLES.get(field.name, pretty_name(field.name)),
                 "models": " ".join(used_by(field.name)),
                 "is_hidden": self.model not in used_by(field.name),
+                "is_money": field.name in MONEY_COLUMNS,
             }
             for field in shape_of(Tier).fields
         ]
@@ -245,6 +255,7 @@ class TiersInput(forms.Widget):
             for tier in tiers[:MAX_TIERS]
         ]
         context["widget"] |= {"columns": columns, "rows": rows, "css": UnfoldAdminTextInputWidget().attrs["class"]}
+        context["widget"] |= {"currency": self.currency, "currency_field": self.currency_field}
         return context
 
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Any:
@@ -273,10 +284,34 @@ def _tiers_of(text: str) -> list[dict[str, Any]]:
     return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
-class TiersField(forms.Field):
-    """The tiers of a price as they are typed; the declaration reads them."""
+class TiersField(MoneyField):
+    """The tiers of a price as they are typed, with money as people write it; the declaration reads the rest."""
 
-    widget = TiersInput
+    def __init__(self) -> None:
+        super().__init__(least=0, most=0, is_minor=False)
+        self.widget = TiersInput()
+
+    def to_python(self, value: Any) -> Any:
+        """Return the tiers with their money in plain notation."""
+        return [self._tier(number, tier) for number, tier in enumerate(value or [], 1)]
+
+    def validate(self, value: Any) -> None:
+        """Leave it to the declaration."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the tiers as they stand in the table."""
+        return value
+
+    def _tier(self, number: int, tier: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {
+                name: f"{read_typed(text, decimals=MAX_PRICE_DECIMALS, decimal_sign=decimal_sign()):f}"
+                if name in MONEY_COLUMNS and isinstance(text, str) and text
+                else text
+                for name, text in tier.items()
+            }
+        except NotOneNumber as refused:
+            raise ValidationError(f"Tier {number}: {refused}.") from None
 
 
 @field_for.register

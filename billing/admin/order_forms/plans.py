@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget
+from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from billing.admin.cells import plain
 from billing.admin.documents.tables import notation_in
@@ -24,7 +24,7 @@ from billing.documents.printing.arithmetic import Notation, calculation
 from billing.models import Plan, Price
 from billing.orders import plans
 from billing.orders.plans import NewPlan
-from billing.rating.limits import MAX_QUANTITY
+from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
 from billing.rating.money import MINOR_DIGITS, decimal_text, to_decimal
 from billing.rating.names import name_in
 from billing.rating.prices.models import FlatPrice, UnitPrice
@@ -35,10 +35,11 @@ from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
 from billing.rating.prices.wording import group_words
 from billing.rating.tax.vat import TaxBehavior
 from billing.reads.document_names import TITLES
-from ledger.admin.forms.credit_amounts import CreditAmountsForm
+from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown, as_typed
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection
+from ledger.admin.kit.forms.money import MoneyField
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.values import MAX_AMOUNT
@@ -60,9 +61,9 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     declared = NewPlan
     shows = {
         "code": Shown(label="Ref", help="Your name for the plan; the ref of an existing plan makes this its next version."),
-        "name": Shown(help="For people, such as Team: documents print it."),
+        "name": Shown(help="Shown to customers and printed on documents, such as Team."),
         "names": Shown(label="Name in other languages", help="A language and the name on each line."),
-        "currency": Shown(help="ISO 4217, such as EUR."),
+        "currency": Shown(),
         "unit": Shown(label="Billed every", at="/interval/unit", words=prices.UNITS),
         "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
         "minimum": Shown(label="At least", help="Per subscription and period, before tax unless the amounts include it."),
@@ -109,29 +110,29 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         "overage_per": Shown(
             label="The limit counts for each unit of", at="/overage/per_quantity_of", help="The key of a recurring price."
         ),
-        "overage_amount": forms.DecimalField(
+        "overage_amount": MoneyField(
             label="Price of each credit beyond",
             required=False,
-            min_value=0,
-            widget=UnfoldAdminDecimalFieldWidget(),
+            least=0,
+            most=MAX_MONEY,
+            is_minor=False,
             help_text="Invoiced at the end of each period. Empty: a spend beyond the credits is refused. A price in tiers or "
             "packages that the plan has stays.",
         ),
-        "overage_limit": forms.IntegerField(
+        "overage_limit": CreditAmountField(
             label="At most this number of credits",
             required=False,
-            min_value=0,
-            max_value=MAX_AMOUNT,
-            widget=UnfoldAdminIntegerFieldWidget(),
-            help_text="Per period, in the smallest unit of the credit type; beyond, a spend is refused. Empty: no limit.",
+            least=0,
+            most=MAX_AMOUNT,
+            help_text="Per period; beyond, a spend is refused. Empty: no limit.",
         ),
-        "overage_money": forms.IntegerField(
+        "overage_cost": MoneyField(
             label="Or as many as cost",
             required=False,
-            min_value=0,
-            max_value=MAX_AMOUNT,
-            widget=UnfoldAdminIntegerFieldWidget(),
-            help_text="Per period, in minor units of the currency, such as cents.",
+            least=0,
+            most=MAX_AMOUNT,
+            is_minor=True,
+            help_text="Per period.",
         ),
         COUNT: forms.IntegerField(widget=forms.HiddenInput(), min_value=1, max_value=MAX_PRICES, required=False),
     }
@@ -152,6 +153,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     self.fields[prices.name_of(index, name)].required = False
         self.initial.setdefault(COUNT, self._prices)
         self.set_units()
+        self.set_currencies()
 
     def type_field_of(self, name: str) -> str:
         """Return the field for a pointer: the price's own field, or the plan's for the allowance."""
@@ -174,14 +176,14 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     "allowance_in_trial",
                     "overage_amount",
                     "overage_limit",
-                    "overage_money",
+                    "overage_cost",
                     "overage_per",
                     "minimum",
                     "maximum",
                     "usage_threshold",
                     "names",
                 ),
-                title="The whole",
+                title="Plan options",
                 summary="Credits granted, overage, least and most, invoices at a threshold, names in other languages",
             ),
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
@@ -239,7 +241,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                 "credit_type": self.cleaned_data.get("credit_type") or "credits",
                 "price": price,
                 "limit_credits": self.cleaned_data.get("overage_limit"),
-                "limit_minor": self.cleaned_data.get("overage_money"),
+                "limit_minor": self.cleaned_data.get("overage_cost"),
             }
         return super().body() | whole
 
@@ -481,7 +483,7 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     overage = plan.overage or {}
     typed["overage_per"] = overage.get("per_quantity_of")
     typed["credit_type"] = allowance.get("credit_type") or overage.get("credit_type", "credits")
-    typed |= {"overage_limit": overage.get("limit_credits"), "overage_money": overage.get("limit_minor")}
+    typed |= {"overage_limit": overage.get("limit_credits"), "overage_cost": overage.get("limit_minor")}
     typed["overage_amount"] = (
         overage["price"].get("unit_amount") if overage and overage["price"]["model"] == UnitPrice.model else None
     )

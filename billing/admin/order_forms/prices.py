@@ -18,6 +18,7 @@ from billing.rating.prices.reading import FIELDS as DECLARED
 from billing.rating.prices.values import BUCKET_AMOUNTS, DECIMAL_PLACES, Buckets, CreditsPerUnit, PriceNumber, Rounding
 from ledger.admin.forms.credit_amounts import CreditRateField
 from ledger.admin.kit.forms.fields import Shown, as_json, made
+from ledger.admin.kit.forms.money import MoneyField
 from ledger.values import Boolean, Choice, CreditType, Integer, Number, Text
 
 KINDS: Final = {PriceKind.RECURRING: "every period", PriceKind.USAGE: "by usage"}
@@ -57,6 +58,10 @@ def _rate(value: PriceNumber, shown: Shown) -> forms.Field:
     return CreditRateField(least=value.least, most=value.most)
 
 
+def _price(value: PriceNumber, shown: Shown) -> forms.Field:
+    return MoneyField(least=value.least, most=value.most, is_minor=False)
+
+
 TITLES: Final = {name: model.title for name, model in MODELS.items()}
 AT_FIELD: Final = {
     "conversion": "conversion_factor",
@@ -75,10 +80,10 @@ AT_FIELD: Final = {
 OBJECT_OF: Final = {name: pointer.partition("/")[0] for pointer, name in AT_FIELD.items()}
 FIELDS: Final[dict[str, Shown]] = {
     "key": Shown(required=True, help="Its name within the plan, such as seats or tokens."),
-    "name": Shown(label="Called", help="By documents, after the plan's name; empty: the key in words."),
+    "name": Shown(label="Name on invoices", help="Behind the plan's name. Default: the key in words."),
     "kind": Shown(label="Charged", required=True, words=KINDS, initial="recurring"),
     "model": Shown(required=True, words=TITLES, initial="flat"),
-    "unit_amount": Shown(label="Price", help="For the whole, a unit or a package, in major units."),
+    "unit_amount": Shown(label="Price", make=_price, help="For the whole, a unit or a package."),
     "meter": Shown(help="For a usage price: the meter that usage events name."),
     "aggregation": Shown(label="Quantity", unset="—", words=AGGREGATIONS, help="For a usage price."),
     "tax_rate": Shown(label="Tax in percent", value=Number(least=0, most=100)),
@@ -87,11 +92,11 @@ FIELDS: Final[dict[str, Shown]] = {
     "free_units": Shown(help="Per unit and per package."),
     "package_size": Shown(label="Units in a package"),
     "rate": Shown(label="Percent", help="Of a percentage."),
-    "fixed_amount": Shown(label="Price of an event", help="Beside the percentage."),
-    "event_minimum": Shown(label="At least, an event", help="Of a percentage: the least that each event costs."),
-    "event_maximum": Shown(label="At most, an event"),
+    "fixed_amount": Shown(make=_price, label="Price of an event", help="Beside the percentage."),
+    "event_minimum": Shown(make=_price, label="At least, an event", help="Of a percentage: the least that each event costs."),
+    "event_maximum": Shown(make=_price, label="At most, an event"),
     "free_events": Shown(),
-    "free_amount": Shown(help="For a percentage: the part of the sum that is free."),
+    "free_amount": Shown(make=_price, help="For a percentage: the part of the sum that is free."),
     "property": Shown(help="The property of usage events that counts instead of the value."),
     "filters": Shown(
         label="Only events where",
@@ -128,8 +133,8 @@ FIELDS: Final[dict[str, Shown]] = {
         help="The holder's credits pay for units first. In the unit of the credit type, with its decimals.",
     ),
     "credits_type": Shown(label="Of the credit type", value=CreditType(), initial="credits"),
-    "minimum": Shown(label="At least", help="Each period, before tax unless the amounts include it."),
-    "maximum": Shown(label="At most", help="Each period, before tax unless the amounts include it."),
+    "minimum": Shown(make=_price, label="At least", help="Each period, before tax unless the amounts include it."),
+    "maximum": Shown(make=_price, label="At most", help="Each period, before tax unless the amounts include it."),
     "interval_unit": Shown(
         label="Billed every",
         value=Choice(IntervalUnit),
@@ -148,7 +153,7 @@ FIELDS: Final[dict[str, Shown]] = {
     "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
     "tax_category": Shown(initial="S", help="UNTDID 5305; S by default."),
     "tax_class": Shown(initial="standard", help="What is sold: for sellers whose rules find the tax of category S."),
-    "names": Shown(label="Called in other languages", help="A language and the name on each line."),
+    "names": Shown(label="Name in other languages", help="A language and the name on each line."),
 }
 FIELDS.update(
     {name: Shown(help=each.value.text) for name, each in DECLARED.items() if name not in {*FIELDS, *OBJECT_OF.values()}}

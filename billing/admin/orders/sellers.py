@@ -4,10 +4,12 @@ A change is a new version; each document keeps the version with which it was iss
 """
 
 import base64
+from decimal import Decimal
 from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -28,10 +30,11 @@ from ledger.admin.kit.cells import row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
+from ledger.admin.kit.forms.money import NotOneNumber, decimal_sign, read_typed
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.operators.approvals import NoStake
 from ledger.typesetting.typeset import IS_INSTALLED
-from ledger.values import InvalidValue
+from ledger.values import MINOR_DIGITS, InvalidValue
 
 
 class LogoInput(forms.Widget):
@@ -72,11 +75,29 @@ def _(value: Logo, shown: Shown) -> forms.Field:
 
 
 class StepsField(LinesField):
-    """A currency and a step on each line, such as "CHF 5"."""
+    """A currency and an amount of it on each line, such as "CHF 0.05"; the cleaned amounts are in minor units."""
 
     def to_python(self, value: Any) -> Any:
-        steps = super().to_python(value)
-        return {code: int(step) if step.isdecimal() else step for code, step in steps.items()}
+        """Return the amounts by currency."""
+        return {code.upper(): self._minor_of(code.upper(), step) for code, step in super().to_python(value).items()}
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the lines in the typed form."""
+        if isinstance(value, dict):
+            value = {
+                code: f"{Decimal(step).scaleb(-MINOR_DIGITS[code]):f}" if isinstance(step, int) else step
+                for code, step in value.items()
+            }
+        return super().prepare_value(value)
+
+    def _minor_of(self, code: str, step: str) -> int:
+        if code not in MINOR_DIGITS:
+            raise ValidationError(f"{self.label}: {code[:20]} is not the code of a currency, such as EUR.")
+        try:
+            number = read_typed(step, decimals=MINOR_DIGITS[code], decimal_sign=decimal_sign())
+        except NotOneNumber as refused:
+            raise ValidationError(f"{self.label}: {refused}.") from None
+        return int(number.scaleb(MINOR_DIGITS[code]))
 
 
 class DaysField(NamesField):
@@ -97,7 +118,7 @@ def _(value: ReminderDays, shown: Shown) -> forms.Field:
 
 @field_for.register
 def _(value: CashSteps, shown: Shown) -> forms.Field:
-    return StepsField(max_length=10_000, widget=lines_widget("CHF 5"))
+    return StepsField(max_length=10_000, widget=lines_widget("CHF 0.05"))
 
 
 YES_OR_NO = {True: "yes", False: "no"}
@@ -137,9 +158,10 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
         "terms_days": Shown(label="Days to pay", required=False, help="Of new customers without others, from the day of issue."),
         "reminder_days": Shown(help="Days after the due date of each reminder, such as 7, 21, 35; empty: none."),
-        "reminder_fee_minor": Shown(
+        "reminder_fee": Shown(
+            at="/reminder_fee_minor",
             label="Fee of a reminder",
-            help="Of each but the first: a currency and the fee in its smallest unit on each line, such as EUR 500.",
+            help="Of each but the first: a currency and the fee on each line, such as EUR 5.00.",
         ),
         "suspends_at_reminder": Shown(help="The reminder that suspends the subscription until the invoice is paid; empty: none."),
         "mails_invoices": Shown(
@@ -154,9 +176,10 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "accent_color": Shown(
             label="Colour", placeholder="#0b6e4f", help="Of rules; as #0b6e4f. Text has it only if it can be read."
         ),
-        "cash_rounding_minor": Shown(
+        "cash_rounding": Shown(
+            at="/cash_rounding_minor",
             label="Cash rounding",
-            help="The amount due is rounded to a step: a currency and the step in its smallest unit on each line, such as CHF 5.",
+            help="The amount due is rounded to a step: a currency and the step on each line, such as CHF 0.05.",
         ),
         "footer": Shown(help="A line at the end of each page: a language and the text on each line."),
         "payment_terms": Shown(help="Below “Please pay”: a language and the text on each line."),
@@ -177,10 +200,8 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
                 summary="Tax and register",
             ),
             FormSection([], self.bound("email", "mails_invoices", "phone", "website"), summary="Contact"),
-            FormSection(
-                [], self.bound("iban", "bic", "bank", "terms_days", "payment_terms", "cash_rounding_minor"), summary="Payment"
-            ),
-            FormSection([], self.bound("reminder_days", "reminder_fee_minor", "suspends_at_reminder"), summary="Reminders"),
+            FormSection([], self.bound("iban", "bic", "bank", "terms_days", "payment_terms", "cash_rounding"), summary="Payment"),
+            FormSection([], self.bound("reminder_days", "reminder_fee", "suspends_at_reminder"), summary="Reminders"),
             FormSection([], self.bound("logo", "accent_color", "footer"), summary="Logo and words"),
             FormSection(
                 [],
@@ -204,12 +225,18 @@ def record_view(model_admin: ReadOnlyAdmin, request: HttpRequest, seller: Seller
         write=lambda form: record(form.request, actor=form.actor),
         describe=_described,
         done=lambda row, form: (f"Seller {row.ref}", f"documents name {row}"),
-        initial={} if seller is None else {"ref": seller.ref} | seller.details,
+        initial={} if seller is None else _typed_of(seller),
         title="New seller" if seller is None else f"Change the seller {seller.ref}",
         button="Record the seller",
         explanation="Documents that are issued from then on show it; earlier documents keep theirs.",
         back=reverse("admin:billing_seller_changelist") if seller is None else row_url(Seller, seller.pk),
     ).view(model_admin, request)
+
+
+def _typed_of(seller: Seller) -> dict[str, Any]:
+    """Return the form's initial values for the next version."""
+    amounts = {name: seller.details.get(f"{name}_minor") for name in ("reminder_fee", "cash_rounding")}
+    return {"ref": seller.ref} | seller.details | {name: value for name, value in amounts.items() if value}
 
 
 def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:

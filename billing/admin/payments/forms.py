@@ -1,5 +1,6 @@
 """The forms that put a pack on sale, record a purchase that was paid by other means, and record returned money."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,33 +14,37 @@ from billing.models import Pack, Purchase, PurchaseReturn
 from billing.payments import reads
 from billing.payments.packs import NewPack, create_pack
 from billing.payments.purchases.recording import NewPurchase, NewReturn, record_purchase, record_return
+from ledger.admin.forms.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake, Stake, StakeRule
 
+MAX_PACKS_NAMED = 200
+"""Of how many packs the page knows the currency; the server knows all."""
+SAVED = "Saved versions cannot be edited; create a new one."
 RETURN_WORDS = {"refund": "refund", "dispute": "dispute", "reinstated": "dispute that was won"}
 
 
-class PackForm(OrderForm, RequestForm[NewPack]):
+class PackForm(OrderForm, CreditAmountsForm[NewPack]):
     """A pack, or its next version."""
 
     stake = NoStake("It moves no money: it is an offer, and a purchase by hand has a stake.")
     declared = NewPack
     shows = {
         "code": Shown(label="Ref", help="Your name for the pack, such as starter."),
-        "name": Shown(help="For people."),
-        "credits": Shown(label="Credits", help="In the smallest unit of their type."),
-        "bonus": Shown(label="Promotional credits", required=False, help="Beside them, without a price."),
+        "name": Shown(help="Shown to customers, and printed on documents."),
+        "credits": Shown(label="Credits"),
+        "bonus": Shown(label="Extra credits, free", required=False),
         "credit_type": Shown(required=False),
-        "price_minor": Shown(label="Price", help="In minor units: 2000 for 20.00 EUR."),
-        "currency": Shown(help="ISO 4217, such as EUR."),
+        "price": Shown(at="/price_minor", label="Price"),
+        "currency": Shown(),
         "expires_days": Shown(label="Expires after days", help="From when the credits are added; empty: never."),
         "reason": REASON,
         "valid_from": Shown(label="On sale from", help="Empty: from now on."),
         "valid_until": Shown(label="On sale until", help="Empty: without an end."),
-        "names": Shown(label="Called in other languages", help="A language and the name on each line."),
+        "names": Shown(label="Name in other languages", help="A language and the name on each line."),
     }
     folded = ("valid_from", "valid_until", "names")
 
@@ -52,11 +57,11 @@ def create_pack_view(model_admin: ReadOnlyAdmin, request: HttpRequest, **initial
         pointer="/code",
         rows=Pack,
         write=lambda form: create_pack.execute(form.request),
-        describe=lambda pack, form: DryRun(sentences=[f"{pack}: {pack_words(pack)}.", "A written version never changes."]),
+        describe=lambda pack, form: DryRun(sentences=[f"{pack}: {pack_words(pack)}.", SAVED]),
         done=lambda pack, form: (f"Pack {pack}", pack_words(pack)),
         initial=initial,
         title="New pack",
-        button="Write the pack",
+        button="Create the pack",
         explanation="Credits on sale. The newest version that has begun is on sale, until it ends.",
         back=reverse("admin:billing_pack_changelist"),
     ).view(model_admin, request)
@@ -83,7 +88,7 @@ class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
         "pack": Shown(help="Its ref."),
         "holder_id": Shown(label="Holder", help="Who gets the credits."),
         "payment": Shown(label="Payment", help="The bank's or provider's id of the payment. A payment makes one purchase."),
-        "paid_minor": Shown(label="Paid", help="In minor units; empty: the price of the pack."),
+        "paid": Shown(at="/paid_minor", label="Paid", help="Empty: the price of the pack."),
         "customer": Shown(help="The ref of the customer who paid, if there is one."),
         "reason": REASON,
         "provider": Shown(required=False, help="Who took the money; manual: you have seen it in the account."),
@@ -92,6 +97,17 @@ class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
         "reference": Shown(help="What it belongs to in your books."),
     }
     folded = ("provider", "version", "paid_at", "reference")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known = dict(Pack.objects.order_by("-pk").values_list("code", "currency")[:MAX_PACKS_NAMED])
+        self.fields["pack"].widget.attrs["data-currencies"] = json.dumps(known)
+
+    def currency_of(self, name: str) -> tuple[str, str]:
+        """Return the currency of the chosen pack."""
+        code = str(self["pack"].value() or "").strip()
+        newest = Pack.objects.filter(code=code).order_by("-version").values_list("currency", flat=True).first()
+        return newest or "", "pack"
 
 
 def record_purchase_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
@@ -144,9 +160,7 @@ class ReturnForm(OrderForm, RequestForm[NewReturn]):
     shows = {
         "kind": Shown(label="What happened", words=RETURN_WORDS),
         "payment": Shown(label="Its id", help="The bank's or provider's id of the refund or dispute."),
-        "amount_minor": Shown(
-            label="Amount", help="In minor units; empty: all that was not returned yet. A dispute may be larger."
-        ),
+        "amount": Shown(at="/amount_minor", label="Amount", help="Empty: all that is left. A dispute may be larger."),
         "reason": REASON,
         "returned_at": Shown(label="When", help="Empty: now."),
     }
@@ -177,7 +191,7 @@ def record_return_view(model_admin: ReadOnlyAdmin, request: HttpRequest, purchas
         write=write,
         describe=describe,
         done=lambda _, form: ("The return", f"of purchase {purchase.pk}"),
-        fixed={"purchase": purchase.pk},
+        fixed={"purchase": purchase.pk, "currency": purchase.currency},
         title=f"Record a return of purchase {purchase.pk}",
         button="Record the return",
         explanation="It sends no money: record what you or the bank have done. Unspent credits are revoked right after that.",

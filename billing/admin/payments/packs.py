@@ -69,8 +69,8 @@ class PackAdmin(ReadOnlyAdmin):
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Write the next version of the pack; the form has the values of this one."""
         row = self.row_of(request, object_id)
-        names = ("code", "name", "names", "credits", "bonus", "credit_type", "price_minor", "currency", "expires_days")
-        return forms.create_pack_view(self, request, **{name: getattr(row, name) for name in names})
+        names = ("code", "name", "names", "credits", "bonus", "credit_type", "currency", "expires_days")
+        return forms.create_pack_view(self, request, **{name: getattr(row, name) for name in names}, price=row.price_minor)
 
 
 def _versions_table(pack: Pack) -> dict[str, Any]:

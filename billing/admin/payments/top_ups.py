@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from billing.admin.cells import credits_text, customer_link, ids_of_customer, list_url, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import PaymentIntent, TopUp
+from billing.models import Pack, PaymentIntent, TopUp
 from billing.payments.topups import reads
 from billing.payments.topups.declaring import NewTopUpChange, end_top_up, resume_top_up
 from billing.permissions import CHANGE_TOPUP
@@ -44,7 +44,7 @@ class TopUpAdmin(ReadOnlyAdmin):
     buys = Column("Buys", lambda row: what_is_bought(row))  # noqa: PLW0108 – defined below
     cap = Column(
         "At most",
-        lambda row: "" if row.cap_minor is None else f"{row.cap_minor:,} in minor units a {row.cap_period}",
+        lambda row: "" if row.cap_minor is None else f"{money_text(row.cap_minor, row.currency)} a {row.cap_period}",
         "cap_minor",
     )
     recorded = columns.instant("Declared", "recorded_at")
@@ -72,10 +72,12 @@ class TopUpAdmin(ReadOnlyAdmin):
         return FilteredRows(rows=cl.queryset, fits=fits).page(cursor, most=cl.page_rows)
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """Give each row its customer, and its payment."""
+        """Give each row its customer, its payment, and the currency of its pack."""
+        packs = Pack.objects.filter(code__in={row.pack_ref for row in rows}).order_by("version")
+        currencies = dict(packs.values_list("code", "currency"))
         found = {each.pk: each for each in reads.top_up_rows(list(rows))}
         for row in rows:
-            row.found = found[row.pk]
+            row.found, row.currency = found[row.pk], currencies.get(row.pack_ref, "")
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The terms in a sentence, and what is under way."""

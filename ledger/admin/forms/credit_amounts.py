@@ -17,6 +17,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import RecordT, RequestForm
+from ledger.admin.kit.forms.money import NotOneNumber, decimal_sign, read_typed
 from ledger.models import CreditType
 from ledger.units import CreditUnit, plain_unit, unit_in, units_of
 from ledger.values import CREDIT_TYPE, Amount, Number
@@ -39,7 +40,10 @@ class AmountInput(UnfoldAdminTextInputWidget):
     type_field = ""
     """The name of the field with the credit type; empty if the type is fixed."""
     is_of_one = False
-    """Whether the number is for one of the unit."""
+    """Whether the number is money for one of the unit."""
+    currency = ""
+    currency_field = ""
+    """The name of the field with the currency of that money."""
 
     def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
         """Name the unit also to screen readers."""
@@ -48,6 +52,7 @@ class AmountInput(UnfoldAdminTextInputWidget):
         if "id" in widget["attrs"]:
             widget["attrs"]["aria-describedby"] = f"{widget['attrs']['id']}_unit"
         widget |= {"unit": self.unit, "type_field": self.type_field, "is_of_one": self.is_of_one}
+        widget |= {"currency": self.currency, "currency_field": self.currency_field}
         return context
 
 
@@ -155,6 +160,19 @@ class CreditValueField(CreditNumberField):
     def __init__(self, *, least: Decimal | int, most: Decimal | int) -> None:
         super().__init__(least=least, most=most)
         self.widget.is_of_one = True
+
+    def set_currency(self, currency: str, currency_field: str = "") -> None:
+        """Use this currency from now on."""
+        self.widget.currency, self.widget.currency_field = currency, currency_field
+
+    def to_python(self, value: Any) -> Any:
+        """Return the money for the smallest unit; None if the field is empty."""
+        text = str(value or "").strip()
+        try:
+            plain = f"{read_typed(text, decimals=MAX_DECIMALS, decimal_sign=decimal_sign()):f}" if text else ""
+        except NotOneNumber as refused:
+            raise ValidationError(f"{self.label}: {refused}.") from None
+        return super().to_python(plain)
 
     def shift(self) -> int:
         """To the left: a cent is worth a hundredth of a dollar."""

@@ -177,22 +177,19 @@ class GrantForm(RecipientForm[GrantRequest]):
             help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value, such as "
             "member=ada. Spends and holds of other things pass these credits over.",
         ),
-        "paid_minor": Shown(label="Paid, in minor units", help="What was paid without tax, such as 10000 for 100.00 EUR."),
+        "paid": Shown(at="/paid_minor", label="Paid", help="What was paid, without tax."),
         "currency": Shown(help="Of what was paid, such as EUR."),
         "sold_at": Shown(label="Sold at (UTC)", help="Empty for now."),
         "document": Shown(help="Of the sale in your books, such as an invoice's number."),
     }
-    folded = (
-        "reference",
-        "expires_at",
-        "effective_at",
-        "priority",
-        "applies_to",
-        "paid_minor",
-        "currency",
-        "sold_at",
-        "document",
-    )
+    folded = ("reference", "expires_at", "effective_at", "priority", "applies_to", "paid", "currency", "sold_at", "document")
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON, without the currency if nothing was paid."""
+        body = super().body()
+        if "paid_minor" not in body:
+            body.pop("currency", None)
+        return body
 
     def clean(self) -> dict[str, Any]:
         """Compute the chosen expiry: the end of a day, so that the same form makes the same request all day."""

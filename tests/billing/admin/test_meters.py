@@ -118,3 +118,11 @@ def test_only_those_who_may_add_meters_see_the_form() -> None:
         assert reader.post(url, {"code": meter.code, "expression": "1", "confirmed": "yes"}).status_code == 403
     assert Meter.objects.filter(code=meter.code).count() == 1
     assert operator("billing.view_invoice", name="other").get(f"{METERS}/").status_code == 403
+
+
+def test_properties_for_a_trial_are_typed_on_lines(client):
+    values = {"code": "tokens", "expression": "properties.input * 1.5", "properties": "input = 8\nmodel = large"}
+    assert "12" in text_of_response(send_first_step(client, f"{METERS}/add/", values))
+    refused = send_first_step(client, f"{METERS}/add/", values | {"properties": "input 8"})
+    assert refused.context_data["form"].errors["properties"] == ["“input 8” is not a name and a value, such as input_tokens = 8."]
+    assert not Meter.objects.exists()

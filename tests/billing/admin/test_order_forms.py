@@ -50,7 +50,7 @@ PLAN = {
     "price_1_aggregation": "sum", "price_1_tiers-0-up_to": "1000000", "price_1_tiers-0-unit_amount": "0",
     "price_1_tiers-1-unit_amount": "0.00002",
 }  # fmt: skip
-COUPON = {"code": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": "3"}
+COUPON = {"code": "WELCOME", "kind": "percentage", "percent": "10", "duration": "recurring", "periods": "3"}
 ROWS = (Customer, Plan, Price, Coupon, CustomerCoupon, Subscription, Amendment, Invoice)
 
 
@@ -136,7 +136,11 @@ WRONG_CUSTOMERS = [
     ({"vat_status": "reverse_charge"}, "vat_id", "Reverse charge needs a VAT id that begins with the two letters"),
     ({"terms_days": "4000"}, "terms_days", "This must be at most 3650."),
     ({"unit_value": "0.01"}, "unit_value", "A customer who pays with credits needs a holder_id."),
-    ({"unit_value": "1e5", "holder_id": "ada"}, "unit_value", "Value of one credit: type digits, with a point before decimals"),
+    (
+        {"unit_value": "1e5", "holder_id": "ada"},
+        "unit_value",
+        "Value of one credit: “1e5” is not an amount; write an amount such as 1234.50",
+    ),
 ]
 
 
@@ -302,7 +306,7 @@ WRONG_PLANS = [
         "price_1_tiers",
         "Tier 1 ends at 5, not above 10",
     ),
-    ({"price_1_tiers-0-unit_amount": "x"}, "price_1_tiers", "Must be a plain decimal number"),
+    ({"price_1_tiers-0-unit_amount": "x"}, "price_1_tiers", "Tier 1: “x” is not an amount"),
     ({"price_1_tiers-1-up_to": "2000000"}, "price_1_tiers", "No tier prices units above 2000000"),
     ({"price_1_tiers-1-rate": "5"}, "price_1_tiers", "The tiers of model graduated do not use rate"),
     ({"price_0_unit_amount": ""}, "price_0_unit_amount", "Model unit needs unit_amount."),
@@ -425,10 +429,10 @@ def test_a_coupon_is_created_given_and_taken_away(client):
 
 
 WRONG_COUPONS = [
-    ({"kind": "amount"}, "currency"),
+    ({"kind": "amount", "percent": "", "amount": "5"}, "amount"),
     ({"currency": "EUR"}, "currency"),
-    ({"value": "101"}, "value"),
-    ({"value": "0"}, "value"),
+    ({"percent": "101"}, "percent"),
+    ({"percent": "0"}, "percent"),
     ({"periods": ""}, "periods"),
     ({"duration": "once", "periods": "", "per": "customer"}, "per"),
     ({"prices": "a b"}, "prices"),
@@ -832,13 +836,13 @@ EXAMPLE_PRICES = [
         "1,500 m: 25.00 EUR, because 0 to 1,000: 1,000 × 0.02 = 20.00; 1,000 to 1,500: 500 × 0.01 = 5.00.",
     ),
     ({"kind": "usage", "model": "unit"}, "No example yet: model unit needs unit_amount."),
-    ({"kind": "recurring", "model": "flat", "unit_amount": "x"}, "No example yet: Enter a number."),
+    ({"kind": "recurring", "model": "flat", "unit_amount": "x"}, "No example yet: Price: “x” is not an amount"),
     ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "NaN"}, "No example yet: Enter a number."),
     ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "Infinity"}, "No example yet: Enter a number."),
     ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "1e9999"}, "No example yet: Ensure this value is less"),
     ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "-1"}, "No example yet: Ensure this value is greater"),
-    ({"kind": "usage", "model": "unit", "unit_amount": "NaN"}, "No example yet: must be a plain decimal number"),
-    ({"kind": "usage", "model": "unit", "unit_amount": "1e9999"}, "No example yet: Enter a number."),
+    ({"kind": "usage", "model": "unit", "unit_amount": "NaN"}, "No example yet: Price: “NaN” is not an amount"),
+    ({"kind": "usage", "model": "unit", "unit_amount": "1e9999"}, "No example yet: Price: “1e9999” is not an amount"),
 ]  # fmt: skip
 
 

@@ -46,15 +46,15 @@ def test_a_seller_is_seen_before_it_is_recorded(client):
 
 
 def test_a_step_of_cash_payments_is_typed_on_a_line_of_its_own(client):
-    refused = send(client, cash_rounding_minor="CHF five")
+    refused = send(client, cash_rounding="CHF five")
     assert refused.status_code == 422
-    assert refused.context_data["form"].errors["cash_rounding_minor"]
+    assert refused.context_data["form"].errors["cash_rounding"]
     assert not Seller.objects.exists()
-    client.post(ADD, hidden_values(send(client, cash_rounding_minor="CHF 5\nSEK 100")) | {"confirmed": "yes"})
+    client.post(ADD, hidden_values(send(client, cash_rounding="CHF 0.05\nSEK 1.00")) | {"confirmed": "yes"})
     seller = current_seller("us")
     assert seller is not None
     assert seller.details["cash_rounding_minor"] == {"CHF": 5, "SEK": 100}
-    assert "CHF 5\nSEK 100" in client.get(f"/admin/billing/seller/{seller.pk}/edit/").content.decode()
+    assert "CHF 0.05\nSEK 1.00" in client.get(f"/admin/billing/seller/{seller.pk}/edit/").content.decode()
 
 
 def test_a_bad_logo_is_shown_at_its_field_and_nothing_recorded(client):

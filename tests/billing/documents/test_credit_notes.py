@@ -41,7 +41,7 @@ from tests.billing.factories import (
 )
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.admin.admin_site import hidden_key, hidden_values, operator
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
@@ -517,6 +517,10 @@ def test_an_operator_credits_lines_with_a_reason_and_a_double_click_credits_once
     assert client.post(url, values).status_code == 422
     assert not CreditNote.objects.exists()
     values["reason"] = "told so by phone"
+    preview = client.post(url, values).content.decode()
+    assert "credits 12.00 EUR" in preview
+    assert not CreditNote.objects.exists()
+    values = hidden_values(preview) | {"confirmed": "yes"}
     first, second = client.post(url, values), client.post(url, values)
     assert (first.status_code, second.status_code) == (302, 302)
     assert "was already done by the first click" in client.get(second["Location"]).content.decode()
@@ -541,7 +545,9 @@ def test_an_operator_credits_the_rest_and_the_button_goes():
     assert too_much.status_code == 422
     assert "The credit note exceeds the rest of the invoice" in too_much.content.decode()
     key = hidden_key(too_much.content.decode())
-    assert client.post(url, {"idempotency_key": key, "reason": "cancelled"}).status_code == 302
+    preview = client.post(url, {"idempotency_key": key, "reason": "cancelled"}).content.decode()
+    assert "credits 17.94 EUR" in preview
+    assert client.post(url, hidden_values(preview) | {"confirmed": "yes"}).status_code == 302
     assert CreditNote.objects.get().amount_minor == 1794
     assert url not in client.get(page).content.decode()
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 __all__ = ["client"]
 
 PACKS, PURCHASES = "/admin/billing/pack", "/admin/billing/purchase"
-PACK = {"code": "starter", "name": "Starter", "credits": "1000", "bonus": "100", "price_minor": "2000", "currency": "eur"}
+PACK = {"code": "starter", "name": "Starter", "credits": "1000", "bonus": "100", "price": "20.00", "currency": "eur"}
 
 
 def test_a_pack_and_its_next_version_are_written_by_forms(client: Any) -> None:
@@ -26,16 +26,16 @@ def test_a_pack_and_its_next_version_are_written_by_forms(client: Any) -> None:
     first = Pack.objects.get()
     assert (first.code, first.version, first.bonus, first.price_minor, first.currency) == ("starter", 1, 100, 2000, "EUR")
     filled = client.get(f"{PACKS}/{first.pk}/new-version/").context_data["form"]
-    assert (filled["code"].value(), filled["price_minor"].value()) == ("starter", 2000)
-    assert send_both_steps(client, f"{PACKS}/{first.pk}/new-version/", PACK | {"price_minor": "1500"}).status_code == 302
+    assert (filled["code"].value(), filled["price"].value()) == ("starter", "20.00")
+    assert send_both_steps(client, f"{PACKS}/{first.pk}/new-version/", PACK | {"price": "15"}).status_code == 302
     shown = text_of_response(client.get(f"{PACKS}/{first.pk}/change/"))
     assert "1,000 credits and 100 credits as a bonus for 20.00 EUR." in shown
     assert "v2" in shown
 
 
 def test_a_bad_pack_is_refused_at_its_field(client: Any) -> None:
-    response = send_first_step(client, f"{PACKS}/add/", PACK | {"price_minor": "0"})
-    assert (response.status_code, list(response.context_data["form"].errors)) == (422, ["price_minor"])
+    response = send_first_step(client, f"{PACKS}/add/", PACK | {"price": "0"})
+    assert (response.status_code, list(response.context_data["form"].errors)) == (422, ["price"])
     assert not Pack.objects.exists()
 
 
@@ -66,15 +66,15 @@ def test_a_return_is_recorded_and_its_claim_shown(client: Any) -> None:
     purchase = PurchaseFactory(holder_id="ada")
     services.spend(holder_id="ada", amount=1100, idempotency_key="all")
     url = f"{PURCHASES}/{purchase.pk}"
-    values = {"kind": "dispute", "payment": "d-1", "amount_minor": "1000"}
+    values = {"kind": "dispute", "payment": "d-1", "amount": "10.00"}
     assert send_both_steps(client, f"{url}/return/", values).status_code == 302
     shown = text_of_response(client.get(f"{url}/change/"))
     assert "Of the returned money, 10.00 EUR had bought 500 credits that were gone." in shown
     assert ReturnSettlement.objects.get().claim_minor == 1000
-    too_much = send_first_step(client, f"{url}/return/", values | {"kind": "refund", "payment": "d-2", "amount_minor": "1001"})
+    too_much = send_first_step(client, f"{url}/return/", values | {"kind": "refund", "payment": "d-2", "amount": "10.01"})
     assert too_much.status_code == 422
     assert PurchaseReturn.objects.count() == 1
-    assert send_both_steps(client, f"{url}/return/", values | {"payment": "d-2", "amount_minor": "1001"}).status_code == 302
+    assert send_both_steps(client, f"{url}/return/", values | {"payment": "d-2", "amount": "10.01"}).status_code == 302
     assert "Disputes took 0.01 EUR more: a loss." in text_of_response(client.get(f"{url}/change/"))
 
 

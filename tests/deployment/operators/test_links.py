@@ -59,6 +59,9 @@ MOST_PAGES = 400
 WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
 """What a page shows where somebody forgot to write a value for people."""
+CODED = re.compile(r"minor units?\b|\bmajor units?\b|\bin cents\b|\bJSON\b(?! file)", re.IGNORECASE)
+"""What a form says where an operator would have to know how the API writes a value."""
+MONEY_WITHOUT_CURRENCY = re.compile(r'id="[^"]*_currency"[^>]*></span>')
 WITHOUT_LINK = {"autocomplete", "billing_plan_examples", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
 """Views that are called by scripts, or lead somewhere else."""
 WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_account_test_clock", "billing_journal"}
@@ -141,6 +144,10 @@ class Walk:
         links = Links(body.decode())
         if values := PYTHON_VALUE.findall(WITHOUT_TEXT.sub(" ", body.decode())):
             self.wrong.append(f"{values} on {address}")
+        if links.forms and (words := CODED.findall(WITHOUT_TEXT.sub(" ", body.decode()))):
+            self.wrong.append(f"{words} on the form of {address}")
+        if MONEY_WITHOUT_CURRENCY.search(body.decode()):
+            self.wrong.append(f"money without its currency on the form of {address}")
         for action, values in links.forms:
             target = urljoin(here, action)
             self.forms.setdefault(view_of(target), (target, values))

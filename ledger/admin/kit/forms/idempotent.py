@@ -26,7 +26,7 @@ Note [A second operator]
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -37,14 +37,15 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from ledger.admin.kit.forms.fields import Shown, as_json, as_typed, made
+from ledger.admin.kit.forms.money import HasCurrency, money
 from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
 from ledger.database.lock_names import OPERATOR_STAKES
 from ledger.database.transactions import locked_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
-from ledger.operators import approvals, staff_log
+from ledger.operators import additions, approvals, staff_log
 from ledger.operators.approvals import NoStake, StakeRule
 from ledger.records import Field, Nested, Record, Shape, shape_of
-from ledger.values import FieldError
+from ledger.values import FieldError, Integer
 
 RecordT = TypeVar("RecordT", bound=Record)
 Result = TypeVar("Result")
@@ -126,6 +127,8 @@ class KeyedForm(ReasonForm):
     """Fields that are rarely needed: shown when the operator unfolds them, or when one of them is filled in."""
     reasons: tuple[str, ...] = ()
     """Reasons that the browser offers while one is typed."""
+    currency_field: ClassVar[str] = "currency"
+    """The name of the field with the currency of the form's money."""
     more = ""
     """The text of the button that asks for more rows; empty for no button."""
     stake: ClassVar[StakeRule | NoStake | None] = None
@@ -157,6 +160,23 @@ class KeyedForm(ReasonForm):
     def sections(self) -> list[FormSection]:
         """Return the parts of the form in the order of the page."""
         return [FormSection([field for field in self if field.name not in self.folded], self.bound(*self.folded))]
+
+    def set_currencies(self) -> None:
+        """Give each field of money its currency: the form's, or that of the field beside it, which begins with the seller's."""
+        amounts: dict[str, Any] = {name: field for name, field in self.fields.items() if isinstance(field, HasCurrency)}
+        own = self.fields.get(self.currency_field)
+        if own is not None and not own.initial:
+            own.initial = additions.default_currency()
+        for name, amount in amounts.items():
+            amount.set_currency(*self.currency_of(name))
+
+    def currency_of(self, name: str) -> tuple[str, str]:
+        """Return the currency of a field of money, and the name of the field that has it; empty if it is fixed."""
+        if fixed := self.fixed.get("currency"):
+            return str(fixed), ""
+        if self.currency_field in self.fields:
+            return str(self[self.currency_field].value() or "").upper(), self.currency_field
+        return "", ""
 
     def bound(self, *names: str) -> list[forms.BoundField]:
         """Return the fields of these names, as far as the form has them."""
@@ -207,12 +227,15 @@ class RequestForm(KeyedForm, Generic[RecordT]):
             self.fields[name] = self._made(name, shown) if isinstance(shown, Shown) else deepcopy(shown)
         self.order_fields([*self.shows, *self.fields])
         self._offer_reasons()
+        self.set_currencies()
 
     def _made(self, name: str, shown: Shown) -> forms.Field:
         self.pointers[name] = shown.at or f"/{name}"
         value, required, default = shown.value, bool(shown.required), None
         if value is None:
             _, value, required, default, _ = declared_at(self.shape, self.pointers[name])
+        if shown.make is None and self.pointers[name].endswith("_minor") and isinstance(value, Integer):
+            shown = replace(shown, make=money)
         # The rule for a name, or for each of several names, in words instead of a pattern.
         self._rules[name] = getattr(value, "rule", "") or getattr(getattr(value, "child", None), "rule", "")
         return made(name, value, shown, required=required, default=default)

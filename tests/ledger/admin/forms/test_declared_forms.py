@@ -14,6 +14,7 @@ from ledger.admin.forms import operations, rates
 from ledger.admin.forms.credit_amounts import CreditNumberField
 from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
 from ledger.admin.kit.forms.idempotent import RequestForm, declared_at, sentence
+from ledger.admin.kit.forms.money import MoneyField
 from ledger.records import Shape, shape_of
 from ledger.signals.pages import alerts
 from ledger.values import AppliesTo, Boolean, ByComponent, Choice, Integer, ListOf, MapOf, Number, Text, Time
@@ -115,11 +116,18 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     # The form shows it, and refuses what is beyond, in the same words.
     # Terms of credits count only together with how many or how much.
     beside = {"grants": "1", "unit_value": "1"} if name == "credit_type" else {}
+    # A currency counts only together with an amount, and an amount has a currency.
+    if name == "currency":
+        beside |= {"kind": "amount", "paid": "1"}
+    elif "currency" in form.shows:
+        beside["currency"] = "JPY"
     sent = form({**beside, name: typed, "idempotency_key": "k"}, fixed=fixed)
     field = sent.fields[name]
     if isinstance(value, Choice):
         assert [choice for choice, _ in field.choices if choice] == ["other"]
         assert "Select a valid choice" in sent.errors[name][0]
+    elif isinstance(field, MoneyField):
+        assert sent.errors[name] == [f"{field.label} must be at most 3 JPY."]
     elif isinstance(field, CreditNumberField) and not isinstance(value, ByComponent):
         with pytest.raises(ValidationError, match="must be at most 3"):
             field.validate(4)
@@ -136,7 +144,7 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
 
 def test_a_form_shows_every_error_that_the_declaration_finds(client):
     address = "/admin/billing/coupon/add/"
-    values = {"code": "a b", "kind": "percentage", "value": "-1", "duration": "recurring", "periods": "0", "plans": "x, y z"}
+    values = {"code": "a b", "kind": "percentage", "percent": "-1", "duration": "recurring", "periods": "0", "plans": "x, y z"}
     response = client.post(address, values | {"idempotency_key": "k"})
     assert response.status_code == 422
-    assert set(response.context_data["form"].errors) == {"code", "value", "periods", "plans"}
+    assert set(response.context_data["form"].errors) == {"code", "percent", "periods", "plans"}

@@ -168,7 +168,7 @@ def test_what_is_seldom_needed_is_folded_and_unfolded_where_it_is_filled_in(clie
     closed = folded(client.get(GRANT).content.decode())
     assert closed[1] is None
     assert re.findall(r'name="(\w+)"', closed[2]) == [
-        "reference", "expires_at", "effective_at", "priority", "applies_to", "paid_minor", "currency", "sold_at", "document",
+        "reference", "expires_at", "effective_at", "priority", "applies_to", "paid", "currency", "sold_at", "document",
     ]  # fmt: skip
     assert folded(client.get(f"{GRANT}?reference=job-19").content.decode())[1] == " open"
     wrong = send_first_step(client, account_form_url("grant"), **ASKED | {"priority": "-1"}).content.decode()
