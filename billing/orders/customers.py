@@ -89,7 +89,7 @@ class NewCustomer(Record):
         Text("As printed on the invoice.", most=200, least=1),
         GoesOut(help="As printed on the invoice.", example="Ada Lovelace"),
     ]
-    currency: Annotated[str, Currency(), GoesOut(help="ISO 4217, such as EUR. It never changes.", example="EUR", is_fixed=True)]
+    currency: Annotated[str, Currency(), GoesOut(help="It never changes.", example="EUR", is_fixed=True)]
     time_zone: Annotated[
         str,
         Zone("For dates on documents."),

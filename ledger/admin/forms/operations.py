@@ -187,7 +187,7 @@ class GrantForm(RecipientForm[GrantRequest]):
     def body(self) -> dict[str, Any]:
         """Return the JSON, without the currency if nothing was paid."""
         body = super().body()
-        if "paid_minor" not in body:
+        if "paid_minor" not in body and "paid" not in self.errors:
             body.pop("currency", None)
         return body
 
