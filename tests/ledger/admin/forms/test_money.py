@@ -143,10 +143,10 @@ def money_without_currency(form: KeyedForm) -> Iterator[str]:
     for name, field in form.fields.items():
         is_money = isinstance(field, HasCurrency) or pointers.get(name, name).endswith("_minor")
         widget: Any = field.widget
-        if is_money and not (getattr(widget, "currency", "") or getattr(widget, "currency_field", "")):
-            # Amounts by currency have one on each line.
-            if "currency" not in field.help_text:
-                yield name
+        has_currency = getattr(widget, "currency", "") or getattr(widget, "currency_field", "")
+        # Amounts by currency have one on each line.
+        if is_money and not has_currency and "currency" not in field.help_text:
+            yield name
 
 
 @pytest.mark.django_db
