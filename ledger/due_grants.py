@@ -4,7 +4,7 @@ Note [By the clock, without a job]
     The state of an account says when a recurring grant is due next. The first write from that instant on makes the grant, in its
     own transaction, before it is decided. So a write compares one number, and a spend in the first microsecond of a period takes
     from that period's credits. A worker makes the grants of accounts without writes. Both read under the holder's lock what is
-    due, and each grant has the key of its period, so no period is granted twice. See docs/adr/0080.
+    due, and each grant has the key of its period, so no period is granted twice. See docs/explanation/ledger.md.
 """
 
 from typing import Any, Final, NamedTuple

@@ -415,7 +415,7 @@ def open(  # noqa: A001 - what it is
 ) -> Iterator[LockedAccounts]:
     """Lock holders until the transaction ends, then read their accounts and look for the requests' keys, in one statement.
 
-    A batch beside quicker work does so in several, still in the order of the locks' numbers (docs/adr/0046).
+    A batch beside quicker work does so in several, still in the order of the locks' numbers (docs/explanation/architecture.md).
 
     Args:
         requests: their accounts are read (for a transfer both), and their keys are looked for.

@@ -1,4 +1,4 @@
-"""The display of amounts for people, from the rows of credit types. No decision depends on it (ADR 0036)."""
+"""The display of amounts for people, from the rows of credit types. No decision depends on it (docs/explanation/ledger.md)."""
 
 from collections.abc import Iterable
 from typing import Any

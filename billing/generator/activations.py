@@ -1,6 +1,7 @@
 """Subscriptions that start when their first invoice is paid: ordered with that invoice, canceled, and expired.
 
-The payment itself starts them, by a trigger of the invoice: docs/adr/0136. Whatever ends the waiting holds `payment/<invoice>`.
+The payment itself starts them, by a trigger of the invoice: docs/explanation/billing.md. Whatever ends the waiting holds
+`payment/<invoice>`.
 """
 
 import logging

@@ -545,7 +545,7 @@ BEGIN
 END;
 $$;
 
--- The first invoice is paid, in whatever way: the subscription starts in the same transaction, once; docs/adr/0136.
+-- The first invoice is paid, in whatever way: the subscription starts in the same transaction, once; docs/explanation/billing.md.
 CREATE FUNCTION billing_start_subscription() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -787,7 +787,7 @@ $$;
 
 -- Signals ---------------------------------------------------------------------------------------------
 
--- The triggers write signals in the transaction of their cause: docs/adr/0078. Signals of one customer are sent in order.
+-- The triggers write signals in the transaction of their cause: docs/explanation/billing.md. Signals of one customer are sent in order.
 
 CREATE FUNCTION billing_tell_invoice() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

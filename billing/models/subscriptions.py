@@ -268,7 +268,7 @@ class Charge(models.Model):
 class Activation(models.Model):
     """The payment for which the start of a subscription waits, and what became of the order.
 
-    Invariant: it leaves WAITING once, together with the invoice that is paid or voided: docs/adr/0136.
+    Invariant: it leaves WAITING once, together with the invoice that is paid or voided: docs/explanation/billing.md.
     """
 
     class State(models.TextChoices):

@@ -4,7 +4,7 @@ Note [Asked outside of transactions]
     What is asked, the lines of a document, is known only under the locks under which they are made. So a document is made, and
     if the answer to its lines is not known, that transaction ends without effect. Then the provider is asked, and the document is
     made again. It takes the answer only if it asks the same again; lines that have changed are asked about again. Answers live as
-    long as the call: what was used is on the lines, and nothing else is stored. See docs/adr/0137.
+    long as the call: what was used is on the lines, and nothing else is stored. See docs/explanation/billing.md.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The totals of days and months, counted again from the sums of the audited entries.
 
 Up to the last day that has entries counted late, only the sum over the days is compared: a clock that was set back over the end
-of a closed month put them there (docs/adr/0035).
+of a closed month put them there (docs/explanation/books.md).
 """
 
 import json

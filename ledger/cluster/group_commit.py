@@ -1,6 +1,6 @@
 """Group commit on a cluster: each node's requests have their own queue, whose transactions touch that node only.
 
-A transaction of holders on several nodes costs a call to each node, and two phases at COMMIT (docs/adr/0045). So a request goes
+A transaction of holders on several nodes costs a call to each node, and two phases at COMMIT. So a request goes
 into the queue of its holder's node. The queue's threads are connected to that node, and no request waits for another node. If a
 node refuses a request because it no longer has the holder, the threads execute it at the coordinator.
 """

@@ -1,4 +1,4 @@
-"""The nodes of a Citus cluster: which of them has a holder's rows, and this thread's connection to it. See docs/adr/0045.
+"""The nodes of a Citus cluster: which of them has a holder's rows, and this thread's connection to it.
 
 A transaction whose holders are all on the connected node locks, reads and writes only there, and commits in one phase. A process
 is connected to the coordinator, which executes any request; only the threads of group commit connect to the nodes themselves. A

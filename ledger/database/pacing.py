@@ -2,7 +2,7 @@
 
 A batch of 1,000 operations computes for some 150 ms, in the process and its server process together. A group of spends beside it
 needs a processor and the interpreter about ten times, and waits for them each time. So a batch pauses, and sends the server
-statements that take no longer than a spend (docs/adr/0046).
+statements that take no longer than a spend (docs/explanation/architecture.md).
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What time it is for a holder: the server's, or that of the holder's test clock where `TEST_CLOCKS` is on (docs/adr/0081)."""
+"""What time it is for a holder: the server's, or that of the holder's test clock where `TEST_CLOCKS` is on."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -3,7 +3,7 @@
 A write that takes a holder's lock and is rolled back makes all spends of the holder wait until then: a dry run over a customer
 with hundreds of subscriptions would stop that customer. So a preview takes no holder's lock and inserts no entry, for which
 others would also have to wait. It reads the accounts once, the same rules decide, and memory keeps their entries, where the next
-decision of the preview finds them. See docs/adr/0055.
+decision of the preview finds them. See docs/explanation/ledger.md.
 """
 
 from collections.abc import Hashable, Iterator, Sequence

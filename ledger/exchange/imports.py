@@ -1,7 +1,7 @@
 """Imports rows as entries, each once, and history at its own times.
 
 A row becomes a request with the key `import/` and the row's id, so a repeated or continued import stores nothing twice. The ids
-of rows are global: a row whose holder was corrected is not imported again for the other holder (docs/adr/0140). A row that says
+of rows are global: a row whose holder was corrected is not imported again for the other holder. A row that says
 when it happened is decided as of that time: its entry has it as `effective_at`, and `recorded_at` is the time of the import.
 """
 

@@ -1,7 +1,7 @@
 """What a key may do with other keys: give rights that it has, and end keys that have no more rights. Once per Idempotency-Key.
 
 The row of the key of the request decides, locked until the change is committed, and not what a process has cached: a
-key whose revocation is under way makes no other key. See docs/adr/0073.
+key whose revocation is under way makes no other key. See docs/explanation/ledger.md.
 """
 
 import hashlib

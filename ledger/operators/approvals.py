@@ -1,4 +1,4 @@
-"""Approvals by a second operator: forms above an amount wait until somebody else approves them. docs/adr/0108, docs/adr/0138.
+"""Approvals by a second operator: forms above an amount wait until somebody else approves them. docs/how-to/admin.md.
 
 `SECOND_OPERATOR_ABOVE` says from which amounts on; it is empty by default. A form that waits is a row of what was asked, and a
 row of what was decided; both are append-only. The form is carried out by the operation that it would have been, with the key that

@@ -1,4 +1,4 @@
-"""The staff log: operators' actions and all attempts to log in, in one append-only table. docs/adr/0040.
+"""The staff log: operators' actions and all attempts to log in, in one append-only table. docs/how-to/admin.md.
 
 Entries, rates and transitions of documents are recorded elsewhere with their actor; for these the log only names the form.
 """

@@ -1,4 +1,4 @@
-"""Claims: credits that are owed back to a seller, as part of an account's state. See docs/adr/0139.
+"""Claims: credits that are owed back to a seller, as part of an account's state. See docs/explanation/ledger.md.
 
 Who returns the money of a purchase takes back its unspent credits. For those that are gone the account may have a claim: what
 comes back to one of the claimed lots is taken back at once, until nothing is claimed. So an open lot is never claimed.

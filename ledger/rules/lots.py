@@ -13,7 +13,7 @@ from ledger.rules.purposes import Purpose, Use, encode_purpose, purpose_of
 MAX_OPEN_LOTS = 500
 """The room of the account's own lots. It keeps the state on an entry small, and so the cost of a spend."""
 MAX_RECEIVED_LOTS = 100
-"""The room of the lots that others may open by transfers, beside that of the account's own: docs/adr/0051."""
+"""The room of the lots that others may open by transfers, beside that of the account's own: docs/explanation/ledger.md."""
 
 PURCHASED = "purchased"
 PROMOTIONAL = "promotional"

@@ -24,7 +24,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NAMED_FILE = re.compile(r"`((?:ledger|billing|ledger_project|tests|docs|deploy)/[\w./-]*)`")
 NAMED_MODULE = re.compile(r"`(\w+\.py)`")
 RECORDS = ROOT / "docs" / "adr"
-RECORD = re.compile(r"\b(?:adr/|ADR )(\d+)")
+RECORD = re.compile(r"\b(?:adr/|ADR )(\d+(?:(?:, | and )\d{4})*)")
 NAMED_FUNCTION = re.compile(r"`([\w/]+\.py)`, `(\w+)`")
 
 
@@ -49,7 +49,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 def records_named_in(text: str) -> set[int]:
     """Return the numbers of the records of decisions that a text names."""
-    return {int(number) for number in RECORD.findall(text)}
+    return {int(number) for numbers in RECORD.findall(text) for number in re.findall(r"\d+", numbers)}
 
 
 def test_every_record_of_a_decision_that_code_and_docs_name_exists() -> None:
@@ -57,17 +57,24 @@ def test_every_record_of_a_decision_that_code_and_docs_name_exists() -> None:
     texts = [ROOT / name for name in files if Path(name).suffix in (".md", ".py", ".sql", ".toml", ".yml", ".ts", ".html")]
     known = {int(path.name[:4]) for path in RECORDS.glob("[0-9]*.md")}
     unknown = {path: found - known for path in texts if path.is_file() and (found := records_named_in(path.read_text())) - known}
-    assert unknown == {Path(__file__): {9998}}
+    assert unknown == {Path(__file__): {9998, 9997, 9996, 9995}}
 
 
 def test_control_a_record_is_named_in_each_of_these_ways() -> None:
-    text = "see docs/adr/9998, [ADR 9998](../adr/9998-x.md), ADR 9998, adr/9998; ledger/42"
-    assert records_named_in(text) == {9998}
+    text = "see docs/adr/9998, [ADR 9998](../adr/9998-x.md), ADR 9998, adr/9998; ledger/42; ADR 9997, 9996 and 9995"
+    assert records_named_in(text) == {9998, 9997, 9996, 9995}
 
 
-def test_the_title_of_a_record_has_its_number() -> None:
+def name_of(title: str) -> str:
+    """The file of a record with this title."""
+    return f"{re.sub(r'[^a-z0-9]+', '-', title.lower().replace(chr(39), '')).strip('-')}.md"
+
+
+def test_a_record_is_titled_by_noun_and_decision_and_its_file_is_named_by_its_title() -> None:
     for path in RECORDS.glob("[0-9]*.md"):
-        assert re.match(rf"# {path.name[:4]}[.:] \S", path.read_text()), path
+        title = path.read_text().partition("\n")[0]
+        assert re.match(rf"# {path.name[:4]}\. [^:]+: \S", title), path
+        assert path.name == name_of(title), f"{title} belongs into {name_of(title)}"
 
 
 def test_every_link_to_an_address_of_the_server_leads_to_a_page() -> None:

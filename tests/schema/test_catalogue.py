@@ -60,7 +60,7 @@ def test_every_unique_index_of_a_distributed_table_contains_the_holder():
     assert found == [
         ("ledger_budget_counter", "ledger_budget_counter_pkey", key),
         ("ledger_entry", "ledger_entry_freeze", ["holder_id", "int4"]),
-        # The one exception: a cluster has another index of this name, which is not unique (docs/adr/0140).
+        # The one exception: a cluster has another index of this name, which is not unique (docs/explanation/ledger.md).
         ("ledger_entry", "ledger_entry_imported", ["ledger_key_hash"]),
         ("ledger_entry", "ledger_entry_key", ["holder_id", "ledger_key_hash"]),
         ("ledger_entry", "ledger_entry_pkey", ["holder_id", "credit_type", "sequence"]),

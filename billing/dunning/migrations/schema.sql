@@ -9,7 +9,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_remind
 ALTER TABLE billing_reminder ENABLE ALWAYS TRIGGER append_only;
 
 -- A finalised invoice is mailed if its seller mails invoices and its customer has an address for that. The mail is queued in the
--- transaction of the finalisation, whatever made it; docs/adr/0114.
+-- transaction of the finalisation, whatever made it; docs/explanation/billing.md.
 CREATE FUNCTION billing_queue_mail() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

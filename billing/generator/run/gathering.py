@@ -1,7 +1,7 @@
 """Decides when the consolidated invoice of a customer's day is made, and makes it.
 
 Runs write the drafts of subscriptions, each under the lock of its subscription. Once no subscription of the customer is due any
-more on that day, the process that looks first makes one document of the drafts. See docs/adr/0134.
+more on that day, the process that looks first makes one document of the drafts. See docs/explanation/billing.md.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """The price of a plan's overage: a usage price of the credits that the ledger granted on overage; and its cap in credits. Pure.
 
-Its meter has a name that no event can have: the ledger's entries are measured instead. See docs/adr/0149.
+Its meter has a name that no event can have: the ledger's entries are measured instead. See docs/explanation/billing.md.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Forms that wait for a second operator: the list, and the page on which one is approved or declined. docs/adr/0108."""
+"""Forms that wait for a second operator: the list, and the page on which one is approved or declined. docs/how-to/admin.md."""
 
 from collections.abc import Sequence
 from copy import copy

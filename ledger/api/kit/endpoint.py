@@ -1,7 +1,7 @@
 """The declaration of a call, and its steps, written once for both ways in.
 
 A call is a Django view: Django calls it in a thread, which takes all steps. The front, which is faster, takes the same steps in
-its event loop and its threads (docs/adr/0064). It is a view of DRF in what it declares, so that drf-spectacular documents it; but
+its event loop and its threads. It is a view of DRF in what it declares, so that drf-spectacular documents it; but
 there is one parser, one renderer, one kind of key.
 The order in which a request can fail is fixed: path 404, method 405, Accept 406, key 401, scope 403, holder outside the key's
 confines 404, limits 429, query of a call that takes none 400, Idempotency-Key 400, media type 415, size 413, body 400; then

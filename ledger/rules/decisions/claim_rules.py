@@ -1,4 +1,4 @@
-"""The rules of claims: they are taken and withdrawn by an `adjust` entry of 0. `settlement` settles them. See docs/adr/0139."""
+"""The rules of claims: they are taken and withdrawn by an `adjust` entry of 0. `settlement` settles them."""
 
 from ledger.errors import Invalid
 from ledger.rules.accounts import AccountState

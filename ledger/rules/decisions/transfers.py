@@ -1,6 +1,6 @@
 """Transfers: from one holder's account to another's, lot by lot.
 
-Receipts of equal terms share a lot, so that an account with any number of receipts has few lots: docs/adr/0051.
+Receipts of equal terms share a lot, so that an account with any number of receipts has few lots: docs/explanation/ledger.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

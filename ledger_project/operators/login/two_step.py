@@ -1,4 +1,4 @@
-"""Two-step login: a code from an app (TOTP) beside the password, recovery codes, and who must have it. docs/adr/0041.
+"""Two-step login: a code from an app (TOTP) beside the password, recovery codes, and who must have it. docs/how-to/admin.md.
 
 django-otp keeps the devices, and makes each device wait longer after each wrong code. axes counts a wrong code like a wrong
 password.

@@ -1,4 +1,4 @@
-"""Receipts of equal terms share a lot, and what others send takes no room from the holder's own grants: docs/adr/0051."""
+"""Receipts of equal terms share a lot, and what others send takes no room from the holder's own grants."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
