@@ -96,6 +96,7 @@ class BillingConfig(AppConfig):
             parts.register(_customer)
         coming_credits.register(_top_up_under_way)
         follow_at_once(_set_overage_of)
+        follow_at_once(_set_allowance_terms_of)
         register(TRANSITIONS)
         for table in REGISTERED:
             register_table(table)
@@ -115,6 +116,13 @@ def _set_overage_of(ref: str) -> None:
     from billing.generator.state.overage import set_overage_of
 
     set_overage_of(ref)
+
+
+def _set_allowance_terms_of(ref: str) -> None:
+    """Set the terms of a subscription's allowance; import the generator only for that."""
+    from billing.generator.state.allowance_terms import set_allowance_terms_of
+
+    set_allowance_terms_of(ref)
 
 
 def _check_limits(app_configs: Any, **options: Any) -> list[CheckMessage]:

@@ -13,6 +13,7 @@ from django.db import connection
 
 from ledger import conf, rules
 from ledger.entries.previews import AccountRef
+from ledger.entries.rows import READ_COLUMNS, entry_from_row
 from ledger.errors import IdempotencyKeyReused, LotLimit
 from ledger.journal import ENTRY_BY_KEY, LockedAccount, fetch_entry
 from ledger.rules import Entry, RecurringGrant
@@ -149,6 +150,24 @@ def collect_period(account: LockedAccount, recurring: RecurringGrant, known: dic
     )
     account.among.collect(entries)
     return DuePeriod(entries, after)
+
+
+GRANTED_PERIODS: Final = f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND sequence > %s
+    AND kind = 'grant' AND actor = %s AND metadata ->> 'recurring_grant' = %s AND idempotency_key IS NOT NULL
+ORDER BY sequence
+"""
+
+
+def granted_periods(account: LockedAccount, name: str, since: int) -> list[Entry]:
+    """Return the entries after a sequence that granted periods of a recurring grant, in order."""
+    state = account.stored_state()
+    with connection.cursor() as cursor:
+        cursor.execute(GRANTED_PERIODS, [*_ref(account), since, BY_THE_LEDGER, name])
+        stored = [entry_from_row(row) for row in cursor.fetchall()]
+    return [*stored, *(each for each in account.among.previewed(state) if each.sequence > since and _is_of(each, name))]
 
 
 def _first_due(known: dict[str, RecurringGrant], now_us: int) -> RecurringGrant | None:

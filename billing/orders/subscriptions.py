@@ -11,11 +11,12 @@ from decimal import Decimal
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, SubscriptionNotStarted
 from billing.models import Activation, Amendment, Charge, Customer, Item, ItemVersion, Subscription
+from billing.models import Plan as PlanRow
 from billing.models import Price as PriceRow
 from billing.models.columns import first_of
 from billing.orders import plans
@@ -650,7 +651,7 @@ def _timeline(subscription: Subscription, *, creates: bool) -> dict[tuple[Any, .
 
 
 FOLLOWERS: Final[list[Callable[[str], object]]] = []
-"""What follows an order about a plan with overage, with the reference of the subscription, once the order has committed."""
+"""What follows an order about a plan with overage or an allowance, with the reference of the subscription, after COMMIT."""
 
 
 def follow_at_once(act: Callable[[str], object]) -> None:
@@ -660,12 +661,17 @@ def follow_at_once(act: Callable[[str], object]) -> None:
 
 
 def tell_followers(subscription: Subscription) -> None:
-    """Call the followers after COMMIT, if a plan that the subscription has or had has overage. Call it after the order."""
-    if ItemVersion.objects.filter(subscription_id=subscription.pk, price_id__in=_OVERAGE_PRICES).exists():
+    """Call the followers after COMMIT, if a plan that the subscription has or had has overage or an allowance.
+
+    Call it after the order, or after its billing is suspended.
+    """
+    versions = ItemVersion.objects.filter(subscription_id=subscription.pk)
+    if versions.filter(Q(price_id__in=_OVERAGE_PRICES) | Q(plan_id__in=_PLANS_WITH_ALLOWANCE)).exists():
         for act in FOLLOWERS:
             after_commit(act, subscription.ref)
 
 
+_PLANS_WITH_ALLOWANCE: Final = PlanRow.objects.filter(allowance__isnull=False).values("id")
 _OVERAGE_PRICES: Final = PriceRow.objects.filter(meter__startswith=METER_PREFIX).values("id")
 
 

@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 from billing.errors import BillingNotSuspended
 from billing.models import SuspendedBilling
-from billing.orders.subscriptions import subscription_of
+from billing.orders.subscriptions import subscription_of, tell_followers
 from ledger.database.lock_names import SUSPENSION
 from ledger.database.locking import insert_once
 from ledger.database.transactions import locked_transaction
@@ -19,13 +19,16 @@ def suspend(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_i
     Raises:
         NotFound: the subscription does not exist.
     """
-    suspended, _ = insert_once(
+    suspended, is_new = insert_once(
         SUSPENSION(ref),
         check=lambda: _suspended(ref),
         insert=lambda: SuspendedBilling.objects.create(
             subscription_id=subscription_of(ref).pk, reason=reason, facts=facts or {}, run_id=run_id
         ),
     )
+    if is_new:
+        # The ledger grants no allowance while nothing is billed.
+        tell_followers(subscription_of(ref))
     return suspended
 
 

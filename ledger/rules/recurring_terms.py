@@ -171,6 +171,7 @@ class RecurringGrant(NamedTuple):
         begins_us: within the next period, the instant from which it is granted; None: all of it.
         is_full: that part gives as many credits as the whole.
         granted: what was granted last; None before the first grant, and if it is not known any more.
+        granted_as: reason and reference of its grants; empty ones are the ledger's.
     """
 
     name: str
@@ -181,6 +182,7 @@ class RecurringGrant(NamedTuple):
     begins_us: int | None = None
     is_full: bool = False
     granted: GrantedSpan | None = None
+    granted_as: tuple[str, str] = ("", "")
 
     @classmethod
     def from_entries(
@@ -199,13 +201,14 @@ class RecurringGrant(NamedTuple):
             last, amount: the number and the credits of that entry; None if there is none.
         """
         terms = RecurringTerms.from_stored(counterpart["terms"]) if "terms" in counterpart else None
+        reason, reference = counterpart.get("granted_as", ("", ""))
         if handled is None:
             stored = counterpart.get("granted")
             return cls(
                 name, setting, terms, counterpart.get("next_period"), us_of(counterpart.get("granted_until")),
                 begins_us=us_of(counterpart.get("begins_at")),
                 is_full=counterpart.get("is_full", False),
-                granted=None if stored is None else GrantedSpan.from_stored(stored),
+                granted=None if stored is None else GrantedSpan.from_stored(stored), granted_as=(reason, reference),
             )  # fmt: skip
         following = handled["period"] + 1 if "next_at" in handled else None
         start_us, until_us = us_of(handled["period_start"]), us_of(handled["period_end"])
@@ -213,7 +216,7 @@ class RecurringGrant(NamedTuple):
         assert start_us is not None
         assert until_us is not None
         granted = GrantedSpan(last or 0, amount or 0, start_us, until_us, terms.time_zone)
-        return cls(name, setting, terms, following, until_us, granted=granted)
+        return cls(name, setting, terms, following, until_us, granted=granted, granted_as=(reason, reference))
 
     def part(self, n: int) -> Span:
         """Return the time for which period n is granted: all of it, or of the next one what `begins_us` leaves."""

@@ -85,6 +85,7 @@ REQUEST_OPTIONS = frozenset(
         "expected_sequence",
         "dry_run",
         "drops_due",
+        "first_at",
         "is_tried",
         "facts_if_short",
         "wait_s",
@@ -792,6 +793,8 @@ class RecurringGrantRequest(Request):
             "`keep` leaves them, and the new terms begin where they end; `full` grants all of the new period at once.",
         ),
     ] = PRORATE
+    first_at: datetime | None = None
+    """The first period that is granted is the one that begins then, and grants have the request's reason and reference."""
 
     def check_whole(self) -> None:
         if (self.expiry == AFTER_DAYS) != (self.expires_after_days is not None):

@@ -15,6 +15,7 @@ from ledger.rules import (
     EndBudgetRequest,
     EndClaimRequest,
     EndOverageRequest,
+    EndRecurringGrantRequest,
     Entry,
     ExtendRequest,
     FreezeRequest,
@@ -24,6 +25,7 @@ from ledger.rules import (
     Overage,
     OverageRequest,
     OverdraftRequest,
+    RecurringGrantRequest,
     RefundRequest,
     ReissueRequest,
     ReleaseRequest,
@@ -108,6 +110,8 @@ revoke_under = _under(RevokeRequest)
 set_overage_under = _under(OverageRequest)
 end_overage_under = _under(EndOverageRequest)
 end_claim_under = _under(EndClaimRequest)
+set_recurring_grant_under = _under(RecurringGrantRequest)
+end_recurring_grant_under = _under(EndRecurringGrantRequest)
 
 
 def overage_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> Overage | None:

@@ -24,6 +24,7 @@ from billing.generator.difference.minimums import BilledAmount, Bounds
 from billing.generator.difference.reconcile import Target, UsageDue, joined, recurring_target, usage_target
 from billing.generator.difference.store import ClaimChanges
 from billing.generator.options import KINDS, Options, Scope
+from billing.generator.state.allowance_terms import claim_granted, has_terms
 from billing.generator.state.allowance_times import Allowance
 from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, EarlyGrants, allowance_difference, give_back
 from billing.generator.state.claims import late_usage_from, mark_late, read_charges, read_claims, read_late
@@ -102,7 +103,7 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
     if not options.include_suspended:
         run_limits.ensure_periods(unbilled, as_of)
     target = target_of(items, claims, late, settled_until, options, as_of)
-    returned, due_now = _allowances(lock, subscription, items, settled_until, options.only, as_of)
+    adopted, returned, due_now = _allowances(lock, subscription, items, settled_until, options.only, as_of)
     early = EarlyGrants(lock, subscription, due_now, items.allowances)
     reserved: dict[str, int] = {}
 
@@ -139,7 +140,17 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
         allowances_are_granted=options.only != Scope.USAGE, late_is_seen=not is_early,
     )  # fmt: skip
     return RunStep(
-        subscription, options, invoices, early.due, early.given, returned, rated.credits(), as_of, due_at, early, items
+        subscription,
+        options,
+        invoices,
+        early.due,
+        [*adopted, *early.given],
+        returned,
+        rated.credits(),
+        as_of,
+        due_at,
+        early,
+        items,
     )
 
 
@@ -150,16 +161,24 @@ def _allowances(
     settled_until: datetime | None,
     only: Scope | None,
     as_of: datetime,
-) -> tuple[list[AllowanceReturn], list[Allowance]]:
-    """Give back what changes have cut; return it, and the allowances that are due. They belong to the recurring charges."""
+) -> tuple[list[AllowanceGrant], list[AllowanceReturn], list[Allowance]]:
+    """Claim what the ledger has granted and give back what changes have cut; return both, and the allowances that are due.
+
+    They belong to the recurring charges.
+    """
     # An amendment may have replaced all of the time in which a plan granted credits.
     if only == Scope.USAGE or not subscription.holder_id or not (items.allowances or subscription.amendments > 1):
-        return [], []
+        return [], [], []
+    adopted: list[AllowanceGrant] = []
+    if has_terms(subscription):
+        # The lock of the account comes before the holder's.
+        coupon_uses.wait_turn(lock, subscription)
+        adopted = claim_granted(lock, subscription, items.allowances)
     difference = allowance_difference(lock, subscription, items.allowances, as_of, settled_until)
     if difference.cut:
         # The lock of the account comes before the holder's.
         coupon_uses.wait_turn(lock, subscription)
-    return give_back(lock, subscription, difference.cut), difference.due
+    return adopted, give_back(lock, subscription, difference.cut), difference.due
 
 
 def _lines(

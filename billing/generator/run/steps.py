@@ -18,6 +18,7 @@ from billing.documents.finalisation import (
 from billing.generator.difference.draft import Bill
 from billing.generator.difference.due_drafts import RunStep
 from billing.generator.options import Options
+from billing.generator.state.allowance_terms import set_allowance_terms
 from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, grant_allowances
 from billing.generator.state.overage import set_overage
 from billing.generator.state.subscription_state import SubscriptionState, read_items
@@ -114,7 +115,7 @@ def pay_step(lock: Lock, step: RunStep, *, has_credit: bool) -> None:
 
 
 def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
-    """Pay with the available credits, grant allowances, set the terms of overage, then give the numbers; return the result."""
+    """Pay with the available credits, grant allowances, set the terms of both and overage, then give the numbers."""
     last = steps[-1]
     for step in steps:
         settle_step(lock, step, has_credit=len(steps) > 1)
@@ -122,6 +123,7 @@ def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
     last.granted += grant_allowances(lock, last.subscription, last.allowances)
     if last.has_started:
         set_overage(lock, last.subscription, last.items)
+        set_allowance_terms(lock, last.subscription, last.items)
     generated = GenerationResult(last.subscription.ref, granted=[one for step in steps for one in step.granted])
     generated.returned = [one for step in steps for one in step.returned]
     for step in steps:

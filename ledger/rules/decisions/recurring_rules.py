@@ -42,7 +42,10 @@ def set_recurring_grant(
         raise RecurringGrantLimit(limit=MAX_RECURRING_GRANTS)
     booked, account = settle_due(account)
     terms = _terms_of(account, request, known)
-    first, cut_us = _first(account, terms, known, request.change)
+    if request.first_at is not None:
+        first, cut_us = _First(terms.first(to_us(request.first_at))), None
+    else:
+        first, cut_us = _first(account, terms, known, request.change)
     granted = None if known is None else known.granted
     if cut_us is not None and granted is not None and cut_us < granted.until_us:
         assert known is not None
@@ -184,6 +187,8 @@ def _setting(
         setting |= {"next_period": first.period, "next_at": to_text(next_us)}
         setting |= {} if begins_us is None else {"begins_at": to_text(begins_us)}
         setting |= {"is_full": True} if first.is_full else {}
+    if isinstance(request, RecurringGrantRequest) and request.first_at is not None:
+        setting["granted_as"] = [request.reason, request.reference]
     if granted is not None:
         setting["granted"] = granted.stored()
     if until_us is not None:
@@ -297,8 +302,8 @@ def _request(account: AccountState, recurring: RecurringGrant, *, as_of_us: int,
         credit_type=account.credit_type,
         idempotency_key=key_of(recurring, account.credit_type),
         amount=1,
-        reason=grant_words(recurring.terms, span),
-        reference=f"recurring grant {recurring.name}",
+        reason=recurring.granted_as[0] or grant_words(recurring.terms, span),
+        reference=recurring.granted_as[1] or f"recurring grant {recurring.name}",
         metadata=metadata,
         actor=BY_THE_LEDGER,
     )

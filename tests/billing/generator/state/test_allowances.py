@@ -40,8 +40,8 @@ def with_allowance(amount: int, cap: int | None = None, *, months_ago: int = 0, 
 
 
 def movements(holder: str) -> list[tuple[str, int]]:
-    """Kind and amount of the holder's entries, oldest first."""
-    return [(str(one.kind), one.amount) for one in reversed(reads.entries(holder, limit=100))]
+    """Kind and amount of the holder's entries but settings, oldest first."""
+    return [(str(one.kind), one.amount) for one in reversed(reads.entries(holder, limit=100)) if one.kind != "adjust"]
 
 
 def test_the_allowance_of_a_period_comes_with_its_invoice_and_expires_with_it():
