@@ -241,7 +241,8 @@ def test_a_plan_without_overage_sets_no_terms(holder):
     plan = PlanFactory(prices=[recurring()], allowance=ALLOWANCE)
     SubscriptionFactory(customer=CustomerFactory(holder_id=holder).ref, plan=plan.code, started_at=START)
     run()
-    assert [entry.kind for entry in reads.entries(holder, limit=10)] == ["grant", "adjust", "adjust"]
+    assert reads.balance(holder).overage is None
+    assert [entry.shown_overage for entry in reads.entries(holder, limit=10)] == [None] * 4
 
 
 def test_a_dry_run_shows_the_line_and_writes_nothing(holder):
