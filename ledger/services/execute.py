@@ -153,7 +153,7 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
             return journal.replay(accounts, request)
         account = accounts.account(request.holder_id, request.credit_type)
         check_expectation(account.state, request)
-        if account.state.has_due_grants:
+        if account.state.next_grant_us is not None and account.state.has_due_grants:
             account = with_due_grants(account)
             if accounts.is_used(request):
                 # Its key is that of a period that was due.
