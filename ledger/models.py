@@ -21,6 +21,7 @@ SCOPES = (
     "ledger:hold",
     "ledger:transfer",
     "ledger:grant",
+    "ledger:observe",
     "ledger:admin",
     "billing:read",
     "billing:write",

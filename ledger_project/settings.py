@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "ledger.cluster",
     "ledger.exchange",
     "ledger.portal",
+    "ledger.shadow",
     "ledger.signals",
     "ledger.statements",
     "billing",

@@ -11,6 +11,7 @@ TABLES: Final[dict[str, frozenset[str]]] = {
         "ledger_signal_feed", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
     }),
     "billing.dunning": frozenset({"billing_mail", "billing_reminder", "billing_reminderhold"}),
+    "ledger.shadow": frozenset({"ledger_observation", "ledger_promotion"}),
     "billing.statements_in": frozenset({"billing_bankreceipt"}),
 }  # fmt: skip
 """By application."""

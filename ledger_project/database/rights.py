@@ -53,6 +53,8 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_alert_state": CHANGE_AND_DELETE,
     "ledger_alert_look": CHANGE_AND_DELETE,
     "ledger_budget_report": CHANGE_AND_DELETE,
+    "ledger_observation": APPEND,
+    "ledger_promotion": APPEND,
     # Signals on their way: made, sent, kept for some days.
     "ledger_signal": (*APPEND, columns("is_spread"), "DELETE"),
     "ledger_delivery": (*APPEND, columns("state", "attempts", "ended_at"), "DELETE"),

@@ -31,6 +31,8 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "ledger_webhook": "registered",
         "ledger_webhook_change": "append_only registered",
         "ledger_alert": "append_only registered",
+        "ledger_observation": "append_only",
+        "ledger_promotion": "append_only registered",
         "billing_customer": "registered",
         "billing_vatlookup": "kept never_truncated registered told",
         "billing_subscription": "registered",

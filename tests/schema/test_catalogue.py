@@ -19,6 +19,8 @@ OF_SIGNALS = {
     "ledger_alert", "ledger_alert_state", "ledger_alert_look", "ledger_budget_report",
 }  # fmt: skip
 """The tables of signals on their way; the coordinator of a cluster has them."""
+OF_SHADOW = {"ledger_observation", "ledger_promotion"}
+"""The tables of what another system decided; the coordinator of a cluster has them too."""
 SUMS = {"ledger_daily_total", "ledger_expiring_total", "ledger_month_close"}
 """What all accounts add up to."""
 
@@ -41,7 +43,11 @@ def test_the_ledger_has_these_tables():
     people |= {"ledger_approval", "ledger_approval_decision", "ledger_operator_stake"}
     assert (
         ledger_tables()
-        == {*BY_HOLDER, "ledger_credit_type", "ledger_rate", "ledger_batch", "ledger_register"} | people | counted | OF_SIGNALS
+        == {*BY_HOLDER, "ledger_credit_type", "ledger_rate", "ledger_batch", "ledger_register"}
+        | people
+        | counted
+        | OF_SIGNALS
+        | OF_SHADOW
     )
 
 
@@ -125,7 +131,7 @@ def test_no_database_sequence_identity_or_default_fills_a_column_of_an_entry():
         JOIN pg_depend d ON d.objid = s.oid AND d.refobjid = ANY(%s::regclass[])
         WHERE s.relkind = 'S'
         """,
-        sorted(ledger_tables() - {"ledger_api_key", "ledger_staff_event", "ledger_approval", *OF_SIGNALS}),
+        sorted(ledger_tables() - {"ledger_api_key", "ledger_staff_event", "ledger_approval", *OF_SIGNALS, *OF_SHADOW}),
     )
     assert owned == []
 
@@ -159,7 +165,8 @@ def test_every_trigger_of_an_append_only_table_is_enabled_always_and_fires_per_s
     of_ledger = {table for table, name, _, _ in found if name == "append_only" and table.startswith("ledger_")}
     assert of_ledger == {
         "ledger_alert", "ledger_approval", "ledger_approval_decision", "ledger_batch", "ledger_entry", "ledger_key_request",
-        "ledger_month_close", "ledger_operator_stake", "ledger_rate", "ledger_staff_event", "ledger_webhook_change",
+        "ledger_month_close", "ledger_observation", "ledger_operator_stake", "ledger_promotion", "ledger_rate",
+        "ledger_staff_event", "ledger_webhook_change",
     }  # fmt: skip
     assert [(table, name) for table, name, enabled, _ in found if enabled != "A"] == []
     for table, name, _, definition in found:

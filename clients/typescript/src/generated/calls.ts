@@ -114,6 +114,16 @@ export const CALLS = {
   revokeKey: {"id": "revokeKey", "method": "POST", "path": "/v1/keys/{key_id}/revoke", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Make a link to the customer's page. */
   createPageLink: {"id": "createPageLink", "method": "POST", "path": "/v1/holders/{holder}/page-links", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** List observations. */
+  observations: {"id": "listObservations", "method": "GET", "path": "/v1/observations", "query": ["limit", "cursor", "holder", "credit_type", "different"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Record what another system decided. */
+  observe: {"id": "observe", "method": "POST", "path": "/v1/observations", "query": ["dry_run"], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** List observed holders. */
+  observedHolders: {"id": "listObservedHolders", "method": "GET", "path": "/v1/observations/holders", "query": ["limit", "cursor", "state", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Move holders into the ledger. */
+  promoteHolders: {"id": "promoteHolders", "method": "POST", "path": "/v1/observations/promotions", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** Move holders back. */
+  returnHolders: {"id": "returnHolders", "method": "POST", "path": "/v1/observations/returns", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** List webhooks. */
   webhooks: {"id": "listWebhooks", "method": "GET", "path": "/v1/webhooks", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a webhook. */

@@ -692,6 +692,70 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/observations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listObservations"];
+        put?: never;
+        post: operations["observe"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/observations/holders": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listObservedHolders"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/observations/promotions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["promoteHolders"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/observations/returns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["returnHolders"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/webhooks": {
         parameters: {
             query?: never;
@@ -3628,6 +3692,8 @@ export interface components {
             before: string | null;
             lines: components["schemas"]["LineDifference"][];
         };
+        /** @enum {string} */
+        DifferenceEnum: "decision" | "balance";
         /** @description The credits that an entry took from a lot, or gave back to it. */
         Draw: {
             /**
@@ -5057,6 +5123,23 @@ export interface components {
             /** @description What else concerns it: `incomplete`, `trial`, `paused`, `negotiated-prices`, `pending-amendments`, `coupons`. */
             notes: string[];
         };
+        /** @description What became of a holder. */
+        MoveResult: {
+            /** @description The holder. */
+            holder_id: string;
+            /** @description `moved`: Its credits moved.; `moved before`: Its credits had moved before; nothing was done.; `not observed`: It was never observed, or never promoted. Nothing was done.; `different`: The ledger would have decided otherwise, and nobody has said why that is accepted. Nothing was done.; `other balance`: The last observation has another balance than the one that was given: observations are missing. Nothing was done.; `held`: It has open holds. Capture or release them first. Nothing was done.; `negative`: It has a debt in the other system. An account begins with 0 or more. Nothing was done.; `in use`: Its account in the ledger has credits already, which would add up. Nothing was done. */
+            result: components["schemas"]["MoveResultResultEnum"];
+            /** @description What moved, now or before. */
+            accounts: components["schemas"]["MovedAccount"][];
+            /** @description Why nothing moved; otherwise empty. */
+            detail: string;
+        };
+        /** @enum {string} */
+        MoveResultResultEnum: "moved" | "moved before" | "not observed" | "different" | "other balance" | "held" | "negative" | "in use";
+        /** @description One result per holder, in order. */
+        MoveResults: {
+            results: components["schemas"]["MoveResult"][];
+        };
         /** @description The sums of all moved subscriptions in a currency, a month. */
         MoveSum: {
             currency: string;
@@ -5080,6 +5163,69 @@ export interface components {
             exact_integers?: {
                 [key: string]: string;
             };
+        };
+        /** @description What moved of an account. */
+        MovedAccount: {
+            /** @description Its credit type. */
+            credit_type: string;
+            /**
+             * Format: int64
+             * @description What could be spent when it moved.
+             */
+            balance: number;
+            /**
+             * Format: int64
+             * @description The last entry of the account in the ledger.
+             */
+            sequence: number;
+            /** @description Of a return: the entries since the promotion, by kind. */
+            since?: {
+                [key: string]: components["schemas"]["MovedSince"];
+            };
+            /** @description Of a return: the credits with their terms. */
+            lots?: components["schemas"]["MovedLot"][];
+        };
+        /** @description Credits of equal terms that went back. */
+        MovedLot: {
+            /**
+             * Format: int64
+             * @description How many.
+             */
+            amount: number;
+            /**
+             * Format: date-time
+             * @description When they can be spent from; null: already.
+             */
+            effective_at: string | null;
+            /**
+             * Format: date-time
+             * @description When they expire; null for never.
+             */
+            expires_at: string | null;
+            /**
+             * Format: int64
+             * @description Lower is spent first.
+             */
+            priority: number;
+            /** @description Where they came from. */
+            source: string;
+            /** @description What they can pay for; null for everything. */
+            applies_to: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /** @description Entries of a kind. */
+        MovedSince: {
+            /**
+             * Format: int64
+             * @description How many.
+             */
+            entries: number;
+            /**
+             * Format: int64
+             * @description What they changed of the balance.
+             */
+            amount: number;
         };
         /** @description What became of a subscription. */
         MovedSubscription: {
@@ -5404,6 +5550,57 @@ export interface components {
             /** @description What computes the quantity from the properties, such as `round(properties.input_tokens * 1.5, 2)`; empty: events send their value. */
             expression: string;
         };
+        /** @description What another system of balances decided about a holder's credits, and what can be spent there after it. */
+        NewObservation: {
+            /** @description Whose credits. */
+            holder: string;
+            /** @description Each decision has its own; an observation with the key is recorded once. */
+            idempotency_key: string;
+            /** @description What was asked for. `balance` states what can be spent, without a decision; */
+            operation: components["schemas"]["NewObservationOperationEnum"];
+            /**
+             * Format: int64
+             * @description What the holder can spend there after it; below 0 for a debt.
+             */
+            balance: number;
+            /**
+             * Format: int64
+             * @description How many credits; not for `balance`.
+             */
+            amount?: number | null;
+            /** @description Whether the other system did it; false if it refused. Default: `true`. */
+            allowed?: boolean;
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /**
+             * Format: date-time
+             * @description When it was decided there; now by default. The ledger decides as of this time.
+             */
+            occurred_at?: string | null;
+            /** @description Of refund, revoke, capture and release: the key of the observation that it is about. Without it, or if it was never observed, the ledger follows and does not compare. */
+            of?: string | null;
+            /** @description Of a grant: as of the call that grants. Default: `"purchased"`. */
+            source?: components["schemas"]["SourceEnum"];
+            /**
+             * Format: date-time
+             * @description Of a grant: when the credits can be spent from.
+             */
+            effective_at?: string | null;
+            /**
+             * Format: date-time
+             * @description Of a grant or hold: when it expires.
+             */
+            expires_at?: string | null;
+            /**
+             * Format: int64
+             * @description Of a grant: lower is spent first. Default: `100`.
+             */
+            priority?: number;
+            /** @description What it belongs to in your books. Default: `""`. */
+            reference?: string;
+        };
+        /** @enum {string} */
+        NewObservationOperationEnum: "grant" | "spend" | "hold" | "refund" | "revoke" | "capture" | "release" | "expire" | "balance";
         /** @description An invoice of a customer without a subscription. */
         NewOneOffInvoice: {
             /** @description By default, that of the customer. */
@@ -6022,6 +6219,165 @@ export interface components {
         };
         /** @description No fields. */
         Nothing: Record<string, never>;
+        /** @description What another system decided, beside what the ledger would have decided. */
+        Observation: {
+            /**
+             * Format: int64
+             * @description Its id.
+             */
+            id: number;
+            /** @description Whose credits. */
+            holder_id: string;
+            /** @description What is counted. */
+            credit_type: string;
+            /**
+             * Format: int64
+             * @description Its number in the account.
+             */
+            number: number;
+            /** @description Its key; null of a return. */
+            idempotency_key: string | null;
+            /** @description What was asked for. `return`: the credits came back from the ledger. */
+            operation: components["schemas"]["ObservationOperationEnum"];
+            /**
+             * Format: int64
+             * @description How many credits; null of a balance or return.
+             */
+            amount: number | null;
+            /** @description Whether the other system did it. */
+            allowed: boolean;
+            /**
+             * Format: int64
+             * @description What could be spent there after it.
+             */
+            balance: number;
+            /** @description The key of the observation that it is about. */
+            of: string | null;
+            /** @description What it belongs to in your books. */
+            reference: string;
+            /**
+             * Format: date-time
+             * @description When it was decided there.
+             */
+            occurred_at: string;
+            /** @description Whether the ledger would have done it; null if it was not decided. */
+            ledger_allows: boolean | null;
+            /**
+             * Format: int64
+             * @description What could be spent in the ledger after its own decision.
+             */
+            ledger_balance: number | null;
+            /** @description Why the ledger would have refused it. */
+            ledger_refusal: string | null;
+            /** @description How both differ; null if they do not. */
+            difference: components["schemas"]["DifferenceEnum"] | null;
+            /** @description How both differ, in a sentence; otherwise empty. */
+            detail: string;
+            /**
+             * Format: date-time
+             * @description When it was recorded.
+             */
+            recorded_at: string;
+            /** @description Who sent it. */
+            recorded_by: string;
+        };
+        /** @enum {string} */
+        ObservationOperationEnum: "grant" | "spend" | "hold" | "refund" | "revoke" | "capture" | "release" | "expire" | "balance" | "return";
+        /** @description A page of a list. */
+        ObservationPage: {
+            results: components["schemas"]["Observation"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @description What became of an observation. */
+        ObservationResult: {
+            /** @description Its key; null if it has none that can be read. */
+            idempotency_key: string | null;
+            /** @description `recorded`: It is on record.; `duplicate`: It was on record before.; `conflict`: The key was used for another observation of the holder. Nothing was recorded.; `invalid`: A field is wrong. Nothing was recorded.; `promoted`: The holder's credits are in the ledger. Nothing was recorded. */
+            result: components["schemas"]["ObservationResultResultEnum"];
+            /**
+             * Format: int64
+             * @description Its id; null if it is not on record.
+             */
+            id: number | null;
+            /** @description Whether the ledger would have done it; null if it was not decided. */
+            ledger_allows: boolean | null;
+            /**
+             * Format: int64
+             * @description What could be spent in the ledger after its own decision.
+             */
+            ledger_balance: number | null;
+            /** @description How both differ; null if they do not, or nothing was compared. */
+            difference: components["schemas"]["DifferenceEnum"] | null;
+            /** @description How both differ, or why nothing was recorded; otherwise empty. */
+            detail: string;
+        };
+        /** @enum {string} */
+        ObservationResultResultEnum: "recorded" | "duplicate" | "conflict" | "invalid" | "promoted";
+        /** @description One result per observation, in order. */
+        ObservationResults: {
+            results: components["schemas"]["ObservationResult"][];
+        };
+        /** @description What another system of balances decided, in the order in which it did. */
+        Observations: {
+            /** @description Each is validated separately. */
+            observations: components["schemas"]["NewObservation"][];
+        };
+        /** @description An observed account, with its first difference. */
+        ObservedAccount: {
+            /** @description Its holder. */
+            holder_id: string;
+            /** @description Its credit type. */
+            credit_type: string;
+            /** @description `same`: no decision differs. `different`: at least one does. `promoted`: its credits are in the ledger. */
+            state: components["schemas"]["ObservedAccountStateEnum"];
+            /**
+             * Format: int64
+             * @description How many observations it has.
+             */
+            observations: number;
+            /**
+             * Format: int64
+             * @description How many of them differ, since the first one or since its credits came back.
+             */
+            differences: number;
+            /**
+             * Format: int64
+             * @description What could be spent in the other system after the last one.
+             */
+            balance: number;
+            /**
+             * Format: date-time
+             * @description When the last one was recorded.
+             */
+            last_seen_at: string;
+            /** @description The first one that differs; null if there is none. */
+            first_difference: components["schemas"]["Observation"] | null;
+        };
+        /** @description A page of a list. */
+        ObservedAccountPage: {
+            results: components["schemas"]["ObservedAccount"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @enum {string} */
+        ObservedAccountStateEnum: "same" | "different" | "promoted";
         /** @description A line of a one-off invoice. */
         OneOffLine: {
             /** @description As printed on the invoice. */
@@ -6962,6 +7318,22 @@ export interface components {
              */
             percent_off?: string;
         };
+        /** @description A holder to promote. */
+        PromotedHolder: {
+            /** @description Whose credits move. */
+            holder: string;
+            /** @description What the other system has, by credit type. Nothing moves if the last observation has another balance. */
+            balances?: {
+                [key: string]: number;
+            } | null;
+        };
+        /** @description Holders whose credits move into the ledger. */
+        Promotions: {
+            /** @description The holders, each once. */
+            holders: components["schemas"]["PromotedHolder"][];
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+        };
         /** @enum {string} */
         ProrationEnum: "day" | "second" | "none" | "fixed_30";
         /** @description Money that a provider is asked to send back. */
@@ -7756,6 +8128,13 @@ export interface components {
             actor: string;
             settled: components["schemas"]["SettledReturn"] | null;
         };
+        /** @description Holders whose credits go back to the other system. */
+        Returns: {
+            /** @description The holders, each once. */
+            holders: string[];
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+        };
         /** @description A transfer to take back, whole or in part, from the holder who got it. */
         Reversal: {
             /** @description What is counted. Default: `"credits"`. */
@@ -7864,7 +8243,7 @@ export interface components {
             document?: string;
         };
         /** @enum {string} */
-        ScopesEnum: "ledger:read" | "ledger:spend" | "ledger:refund" | "ledger:hold" | "ledger:transfer" | "ledger:grant" | "ledger:admin" | "billing:read" | "billing:write" | "keys:admin" | "signals:read" | "signals:write" | "pages:write";
+        ScopesEnum: "ledger:read" | "ledger:spend" | "ledger:refund" | "ledger:hold" | "ledger:transfer" | "ledger:grant" | "ledger:observe" | "ledger:admin" | "billing:read" | "billing:write" | "keys:admin" | "signals:read" | "signals:write" | "pages:write";
         /** @description A seller, in its current version. */
         Seller: {
             ref: string;
@@ -8892,18 +9271,22 @@ export interface components {
         created_by: string;
         /** @description The number of the API key. */
         key_id: number;
+        /** @description Only those of this holder. */
+        holder3: string;
+        /** @description Only those that differ, or only the others. */
+        different: boolean;
+        /** @description Only those in this state. */
+        state2: "same" | "different" | "promoted";
         /** @description The id of the webhook. */
         webhook: number;
         /** @description Only those in this state. */
-        state2: "pending" | "delivered" | "given_up";
+        state3: "pending" | "delivered" | "given_up";
         /** @description Only signals of this type. */
         type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded";
         /** @description Only signals of this holder. */
-        holder3: string;
+        holder4: string;
         /** @description The id of the signal, which receivers see as `webhook-id`. */
         signal: string;
-        /** @description Only those of this holder. */
-        holder4: string;
         /** @description Only those of this name. */
         alert: string;
         /** @description The name of the alert. */
@@ -8941,7 +9324,7 @@ export interface components {
         /** @description Only mails with this invoice, by its id. */
         invoice3: number;
         /** @description Only mails in this state. */
-        state3: "waiting" | "handed_over" | "sent" | "bounced" | "failed" | "unknown";
+        state4: "waiting" | "handed_over" | "sent" | "bounced" | "failed" | "unknown";
         /** @description The id of the mail. */
         mail_id: number;
         /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
@@ -9017,7 +9400,7 @@ export interface components {
         /** @description Only for this pack. */
         pack2: string;
         /** @description In this state. */
-        state4: "requested" | "waiting" | "processing" | "succeeded" | "failed" | "canceled";
+        state5: "requested" | "waiting" | "processing" | "succeeded" | "failed" | "canceled";
         /** @description The id of the payment intent. */
         intent_id: number;
         /** @description Only of this holder's accounts. */
@@ -9035,7 +9418,7 @@ export interface components {
         /** @description Only subscriptions that are now on a version of this plan. */
         plan: string;
         /** @description In this state now. */
-        state5: "incomplete" | "scheduled" | "active" | "paused" | "ended" | "expired";
+        state6: "incomplete" | "scheduled" | "active" | "paused" | "ended" | "expired";
         /** @description True: only subscriptions whose billing is suspended; false: only the others. */
         suspended: boolean;
         /** @description Started at this time or later. */
@@ -9067,7 +9450,7 @@ export interface components {
         /** @description Issued before this day. */
         until6: string;
         /** @description In this state. */
-        state6: "draft" | "open" | "paid" | "void" | "uncollectible";
+        state7: "draft" | "open" | "paid" | "void" | "uncollectible";
         /** @description True: only open invoices whose due date has passed; false: only the others. */
         overdue: boolean;
         /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
@@ -10752,6 +11135,136 @@ export interface operations {
             };
         };
     };
+    listObservations: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only those of this holder. */
+                holder?: components["parameters"]["holder3"];
+                /** @description Only this credit type; all by default. */
+                credit_type?: components["parameters"]["credit_type2"];
+                /** @description Only those that differ, or only the others. */
+                different?: components["parameters"]["different"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ObservationPage"];
+                };
+            };
+        };
+    };
+    observe: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Observations"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ObservationResults"];
+                };
+            };
+        };
+    };
+    listObservedHolders: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only those in this state. */
+                state?: components["parameters"]["state2"];
+                /** @description Only those of this holder. */
+                holder?: components["parameters"]["holder3"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ObservedAccountPage"];
+                };
+            };
+        };
+    };
+    promoteHolders: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Promotions"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MoveResults"];
+                };
+            };
+        };
+    };
+    returnHolders: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Returns"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MoveResults"];
+                };
+            };
+        };
+    };
     listWebhooks: {
         parameters: {
             query?: {
@@ -10951,11 +11464,11 @@ export interface operations {
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: components["parameters"]["cursor"];
                 /** @description Only those in this state. */
-                state?: components["parameters"]["state2"];
+                state?: components["parameters"]["state3"];
                 /** @description Only signals of this type. */
                 type?: components["parameters"]["type"];
                 /** @description Only signals of this holder. */
-                holder?: components["parameters"]["holder3"];
+                holder?: components["parameters"]["holder4"];
             };
             header?: never;
             path: {
@@ -11037,7 +11550,7 @@ export interface operations {
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: components["parameters"]["cursor"];
                 /** @description Only those of this holder. */
-                holder?: components["parameters"]["holder4"];
+                holder?: components["parameters"]["holder3"];
                 /** @description Only those of this name. */
                 alert?: components["parameters"]["alert"];
             };
@@ -11156,7 +11669,7 @@ export interface operations {
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: components["parameters"]["cursor"];
                 /** @description Only those of this holder. */
-                holder?: components["parameters"]["holder4"];
+                holder?: components["parameters"]["holder3"];
                 /** @description Only this credit type; all by default. */
                 credit_type?: components["parameters"]["credit_type2"];
             };
@@ -11524,7 +12037,7 @@ export interface operations {
                 /** @description Of this customer. */
                 customer?: components["parameters"]["customer"];
                 /** @description Only mails in this state. */
-                state?: components["parameters"]["state3"];
+                state?: components["parameters"]["state4"];
             };
             header?: never;
             path?: never;
@@ -12805,7 +13318,7 @@ export interface operations {
                 /** @description Only for this pack. */
                 pack?: components["parameters"]["pack2"];
                 /** @description In this state. */
-                state?: components["parameters"]["state4"];
+                state?: components["parameters"]["state5"];
             };
             header?: never;
             path?: never;
@@ -13247,7 +13760,7 @@ export interface operations {
                 /** @description Only subscriptions that are now on a version of this plan. */
                 plan?: components["parameters"]["plan"];
                 /** @description In this state now. */
-                state?: components["parameters"]["state5"];
+                state?: components["parameters"]["state6"];
                 /** @description True: only subscriptions whose billing is suspended; false: only the others. */
                 suspended?: components["parameters"]["suspended"];
                 /** @description Started at this time or later. */
@@ -13859,7 +14372,7 @@ export interface operations {
                 /** @description Issued before this day. */
                 until?: components["parameters"]["until6"];
                 /** @description In this state. */
-                state?: components["parameters"]["state6"];
+                state?: components["parameters"]["state7"];
                 /** @description True: only open invoices whose due date has passed; false: only the others. */
                 overdue?: components["parameters"]["overdue"];
             };

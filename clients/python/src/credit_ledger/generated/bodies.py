@@ -35,6 +35,7 @@ DecisionEnum: TypeAlias = Literal[
     "reissued",
 ]
 DeliveryStateEnum: TypeAlias = Literal["pending", "delivered", "given_up"]
+DifferenceEnum: TypeAlias = Literal["decision", "balance"]
 DurationEnum: TypeAlias = Literal["once", "recurring", "forever"]
 EInvoiceFormatEnum: TypeAlias = Literal["en16931", "xrechnung", "peppol"]
 EntryKindEnum: TypeAlias = Literal[
@@ -58,9 +59,20 @@ IntervalEnum: TypeAlias = Literal["day", "week", "month", "year"]
 LanguageEnum: TypeAlias = Literal["en", "de"]
 LotSourceEnum: TypeAlias = Literal["purchased", "promotional", "postpaid"]
 LotStateEnum: TypeAlias = Literal["spendable", "not_yet_effective", "expired"]
+MoveResultResultEnum: TypeAlias = Literal[
+    "moved", "moved before", "not observed", "different", "other balance", "held", "negative", "in use"
+]
 NewCouponKindEnum: TypeAlias = Literal["amount", "percentage"]
+NewObservationOperationEnum: TypeAlias = Literal[
+    "grant", "spend", "hold", "refund", "revoke", "capture", "release", "expire", "balance"
+]
 NewPaymentReturnKindEnum: TypeAlias = Literal["refund", "dispute"]
 NewReturnKindEnum: TypeAlias = Literal["refund", "dispute", "reinstated"]
+ObservationOperationEnum: TypeAlias = Literal[
+    "grant", "spend", "hold", "refund", "revoke", "capture", "release", "expire", "balance", "return"
+]
+ObservationResultResultEnum: TypeAlias = Literal["recorded", "duplicate", "conflict", "invalid", "promoted"]
+ObservedAccountStateEnum: TypeAlias = Literal["same", "different", "promoted"]
 OverCaptureEnum: TypeAlias = Literal["refuse", "if_available"]
 PerEnum: TypeAlias = Literal["subscription", "customer"]
 PriceKindEnum: TypeAlias = Literal["recurring", "usage"]
@@ -75,6 +87,7 @@ ScopesEnum: TypeAlias = Literal[
     "ledger:hold",
     "ledger:transfer",
     "ledger:grant",
+    "ledger:observe",
     "ledger:admin",
     "billing:read",
     "billing:write",
@@ -1401,6 +1414,21 @@ class MovePreview(TypedDict):
     notes: list[str]
 
 
+class MoveResult(TypedDict):
+    """What became of a holder."""
+
+    holder_id: str
+    result: MoveResultResultEnum
+    accounts: list[MovedAccount]
+    detail: str
+
+
+class MoveResults(TypedDict):
+    """One result per holder, in order."""
+
+    results: list[MoveResult]
+
+
 class MoveSum(TypedDict):
     """The sums of all moved subscriptions in a currency, a month."""
 
@@ -1410,6 +1438,34 @@ class MoveSum(TypedDict):
     after_minor: int
     difference_minor: int
     exact_integers: NotRequired[dict[str, str]]
+
+
+class MovedAccount(TypedDict):
+    """What moved of an account."""
+
+    credit_type: str
+    balance: int
+    sequence: int
+    since: NotRequired[dict[str, MovedSince]]
+    lots: NotRequired[list[MovedLot]]
+
+
+class MovedLot(TypedDict):
+    """Credits of equal terms that went back."""
+
+    amount: int
+    effective_at: str | None
+    expires_at: str | None
+    priority: int
+    source: str
+    applies_to: dict[str, Any] | None
+
+
+class MovedSince(TypedDict):
+    """Entries of a kind."""
+
+    entries: int
+    amount: int
 
 
 class MovedSubscription(TypedDict):
@@ -1459,6 +1515,25 @@ class NewInterval(TypedDict):
     count: NotRequired[int]
 
 
+class NewObservation(TypedDict):
+    """What another system of balances decided about a holder's credits, and what can be spent there after it."""
+
+    holder: str
+    idempotency_key: str
+    operation: NewObservationOperationEnum
+    balance: int
+    amount: NotRequired[int | None]
+    allowed: NotRequired[bool]
+    credit_type: NotRequired[str]
+    occurred_at: NotRequired[datetime | str | None]
+    of: NotRequired[str | None]
+    source: NotRequired[SourceEnum]
+    effective_at: NotRequired[datetime | str | None]
+    expires_at: NotRequired[datetime | str | None]
+    priority: NotRequired[int]
+    reference: NotRequired[str]
+
+
 class NewOverage(TypedDict):
     """Credits that the customer's holder may use beyond those that it has, invoiced at the end of each period."""
 
@@ -1478,6 +1553,61 @@ class NewUsageEvent(TypedDict):
     occurred_at: datetime | str
     value: NotRequired[Decimal | str | int]
     properties: NotRequired[Mapping[str, Any]]
+
+
+class Observation(TypedDict):
+    """What another system decided, beside what the ledger would have decided."""
+
+    id: int
+    holder_id: str
+    credit_type: str
+    number: int
+    idempotency_key: str | None
+    operation: ObservationOperationEnum
+    amount: int | None
+    allowed: bool
+    balance: int
+    of: str | None
+    reference: str
+    occurred_at: str
+    ledger_allows: bool | None
+    ledger_balance: int | None
+    ledger_refusal: str | None
+    difference: DifferenceEnum | None
+    detail: str
+    recorded_at: str
+    recorded_by: str
+
+
+class ObservationResult(TypedDict):
+    """What became of an observation."""
+
+    idempotency_key: str | None
+    result: ObservationResultResultEnum
+    id: int | None
+    ledger_allows: bool | None
+    ledger_balance: int | None
+    difference: DifferenceEnum | None
+    detail: str
+
+
+class ObservationResults(TypedDict):
+    """One result per observation, in order."""
+
+    results: list[ObservationResult]
+
+
+class ObservedAccount(TypedDict):
+    """An observed account, with its first difference."""
+
+    holder_id: str
+    credit_type: str
+    state: ObservedAccountStateEnum
+    observations: int
+    differences: int
+    balance: int
+    last_seen_at: str
+    first_difference: Observation | None
 
 
 class OneOffLine(TypedDict):
@@ -1937,6 +2067,13 @@ class PriceOverride(TypedDict):
 
     prices: NotRequired[Mapping[str, Mapping[str, Any]]]
     percent_off: NotRequired[Decimal | str]
+
+
+class PromotedHolder(TypedDict):
+    """A holder to promote."""
+
+    holder: str
+    balances: NotRequired[Mapping[str, int] | None]
 
 
 class ProviderRefund(TypedDict):

@@ -67,15 +67,20 @@ from credit_ledger.generated.bodies import (
     Meter,
     MonthRows,
     MovedSubscription,
+    MoveResults,
     MovesPreview,
     NewAllowance,
     NewCouponKindEnum,
     NewCredits,
     NewInterval,
+    NewObservation,
     NewOverage,
     NewPaymentReturnKindEnum,
     NewReturnKindEnum,
     NewUsageEvent,
+    Observation,
+    ObservationResults,
+    ObservedAccount,
     OneOffLine,
     OverageBody,
     OverCaptureEnum,
@@ -96,6 +101,7 @@ from credit_ledger.generated.bodies import (
     Price,
     PriceKindEnum,
     PriceOverride,
+    PromotedHolder,
     ProviderRefund,
     Purchase,
     QuoteBody,
@@ -1763,6 +1769,106 @@ def create_page_link(
             "language": absent_if_none(language),
             "credit_types": absent_if_none(credit_types),
         },
+    )
+
+
+def observations(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    holder: str | None = None,
+    credit_type: str | None = None,
+    different: bool | None = None,
+) -> ListCall[Observation]:
+    """List observations.
+
+    Newest first.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/observations"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder": absent_if_none(holder),
+            "credit_type": absent_if_none(credit_type),
+            "different": absent_if_none(different),
+        },
+    )
+
+
+def observe(*, observations: Sequence[NewObservation], dry_run: bool = False) -> Call[ObservationResults]:
+    """Record what another system decided.
+
+    Up to 1,000 decisions of another system of balances, those of a holder in its order, each with what the ledger would have
+    decided. It changes no credits and enforces nothing. After a difference, the ledger goes on from the other system's
+    balance. Each observation has its own key, so the call needs no Idempotency-Key.
+
+    Scope: `ledger:observe`.
+    """
+    return Call(
+        "POST",
+        path("/v1/observations"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"observations": observations},
+    )
+
+
+def observed_holders(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    state: Literal["same", "different", "promoted"] | None = None,
+    holder: str | None = None,
+) -> ListCall[ObservedAccount]:
+    """List observed holders.
+
+    Each account that was observed, by holder, with how many decisions differ and the first one that does.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/observations/holders"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "state": absent_if_none(state),
+            "holder": absent_if_none(holder),
+        },
+    )
+
+
+def promote_holders(*, holders: Sequence[PromotedHolder], reason: str | None = None) -> Call[MoveResults]:
+    """Move holders into the ledger.
+
+    The accounts of up to 500 observed holders begin with what the other system has, with the terms of its lots, each once: a
+    repeated call moves nobody again, so it needs no Idempotency-Key. A holder with open differences moves only with a
+    `reason`. The other system must decide nothing about them any more.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/observations/promotions"),
+        body={"holders": holders, "reason": absent_if_none(reason)},
+    )
+
+
+def return_holders(*, holders: Sequence[str], reason: str | None = None) -> Call[MoveResults]:
+    """Move holders back.
+
+    Takes all credits of up to 500 promoted holders out of the ledger, and says how many there were. A repeated call gets the
+    same numbers, so it needs no Idempotency-Key. From then on they are observed again.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/observations/returns"),
+        body={"holders": holders, "reason": absent_if_none(reason)},
     )
 
 
