@@ -191,6 +191,7 @@ UNFOLD: Final[dict[str, Any]] = {
     },
     "DASHBOARD_CALLBACK": "ledger.admin.home.page.context",
     "STYLES": [lambda request: static("ledger/pages.css")],
+    "SCRIPTS": [lambda request: static("ledger/keyboard.js")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_BACK_BUTTON": True,

@@ -1,0 +1,160 @@
+"""The pages by keyboard alone: Tab comes to everything that a mouse can click, one sees where one is, and nothing is a trap."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.browser.billed import billed_with_everything
+from tests.browser.chromium import Visit, site_of
+from tests.browser.test_accessibility import lists
+from tests.ledger.admin.admin_site import operator
+
+pytestmark = pytest.mark.django_db
+
+MOST_STOPS = 400
+FIND = """() => {
+    const selector = "a[href], button, input:not([type=hidden]), select, textarea, summary, [x-on\\\\:click], [\\\\@click]";
+    const rest = [...document.querySelectorAll(selector)].filter(each =>
+        each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }) && !each.disabled && !each.closest("[inert]")
+        && each.getClientRects().length && each.getBoundingClientRect().width > 1);
+    rest.forEach((each, number) => each.dataset.walked = number);
+    return rest.map(each => each.outerHTML.slice(0, 160).replace(/\\s+/g, " "));
+}"""
+FILTERS = 'a[x-on\\:click="filterOpen = true"]'
+USER_MENU = '[x-on\\:click="openUserLinks = !openUserLinks"]'
+MORE = '[x-on\\:click="actionDropdownOpen = !actionDropdownOpen"]'
+HERE = """() => {
+    const each = document.activeElement;
+    if (!each || each === document.body) return null;
+    const style = getComputedStyle(each);
+    const marked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== "none";
+    const around = each.closest("[data-walked]");
+    return [each.dataset.walked ?? null, marked, each.outerHTML.slice(0, 160).replace(/\\s+/g, " ")];
+}"""
+
+
+def walk(visit: Visit) -> dict[str, list[str]]:
+    """Press Tab until the page is left; return what was not reached, and what did not show that it had the focus."""
+    found: list[str] = visit.page.evaluate(FIND)
+    reached: set[str] = set()
+    unmarked: list[str] = []
+    for _ in range(MOST_STOPS):
+        visit.page.keyboard.press("Tab")
+        here: Any = visit.page.evaluate(HERE)
+        if here is None or (here[0] is not None and here[0] in reached):
+            break
+        number, is_marked, text = here
+        reached.add(number)
+        if not is_marked:
+            unmarked.append(text)
+    else:
+        raise AssertionError("Tab does not leave the page")
+    missed = [text for number, text in enumerate(found) if str(number) not in reached]
+    return {"missed": missed, "unmarked": unmarked}
+
+
+def focus(visit: Visit) -> str:
+    """The words or the name of what has the focus."""
+    return str(
+        visit.page.evaluate("document.activeElement.ariaLabel || document.activeElement.innerText || document.activeElement.name")
+    )
+
+
+def tab_to(visit: Visit, selector: str) -> None:
+    """Press Tab until the focus is on the first visible element of the selector."""
+    for _ in range(MOST_STOPS):
+        visit.page.keyboard.press("Tab")
+        if visit.page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+    raise AssertionError(f"Tab does not come to {selector}")
+
+
+def open_and_close(visit: Visit, selector: str) -> tuple[bool, str | None, str | None]:
+    """Open what the button opens by Enter, and close it by Escape.
+
+    Returns:
+        whether the focus went into what opened; the state that is said while it is open, and after Escape, with the focus back.
+    """
+    tab_to(visit, selector)
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_function("selector => !document.activeElement.matches(selector)", arg=selector)
+    went_in = bool(visit.page.evaluate("document.activeElement.checkVisibility()"))
+    state = "selector => document.querySelector(selector).ariaExpanded"
+    opened = visit.page.evaluate(state, selector)
+    visit.page.keyboard.press("Escape")
+    visit.page.wait_for_function("selector => document.activeElement.matches(selector)", arg=selector)
+    return went_in, opened, visit.page.evaluate(state, selector)
+
+
+@pytest.fixture
+def client() -> Client:
+    return operator()
+
+
+def addresses() -> dict[str, str]:
+    """Pages of each kind: home, a list with filters, a document with more actions, forms, a customer, a page of a holder."""
+    invoice, draft, note = billed_with_everything()
+    return {
+        "home": "/admin/",
+        "invoices": "/admin/billing/invoice/",
+        "invoice": f"/admin/billing/invoice/{invoice.pk}/change/",
+        "draft": f"/admin/billing/invoice/{draft.pk}/change/",
+        "credit note": f"/admin/billing/creditnote/{note.id}/change/",
+        "form of a credit": f"/admin/billing/invoice/{invoice.pk}/credit/",
+        "customer": f"/admin/billing/customer/{invoice.customer_id}/change/",
+        "subscription": f"/admin/billing/subscription/{invoice.subscription_id}/change/",
+        "form of a plan": "/admin/billing/plan/add/",
+        "form of a pack": "/admin/billing/pack/add/",
+        "entries": "/admin/ledger/entrylisting/",
+        "API keys": "/admin/ledger/apikey/",
+        "month-end": "/admin/ledger/account/month-end/",
+        "preferences": "/admin/preferences/",
+    } | {f"list of {name}": address for name, address in lists().items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1400, 390])
+def test_tab_comes_to_everything_on_each_page_and_shows_where_it_is(client, chromium, width):
+    with site_of(client) as site:
+        found = {name: chromium.visit(f"{site.url}{address}", walk, width=width) for name, address in addresses().items()}
+    assert {name: each for name, each in found.items() if each != {"missed": [], "unmarked": []}} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.check
+def test_menus_filters_and_the_sidebar_open_by_enter_and_close_by_escape(client, chromium):
+    def look(visit: Visit) -> list[Any]:
+        visit.page.keyboard.press("Tab")
+        first = focus(visit)
+        visit.page.keyboard.press("Enter")
+        assert visit.page.evaluate("document.activeElement.id") == "content"
+        return [first, open_and_close(visit, FILTERS), open_and_close(visit, USER_MENU), walk(visit)]
+
+    with site_of(client) as site:
+        skip, *opened, walked = chromium.visit(f"{site.url}/admin/billing/invoice/", look)
+    assert skip == "Skip to the content"
+    assert opened == [(True, "true", "false")] * 2
+    assert walked["unmarked"] == []
+
+
+@pytest.mark.slow
+def test_more_actions_open_by_enter_and_the_focus_goes_into_them(client, chromium):
+    invoice, _, _ = billed_with_everything()
+    with site_of(client) as site:
+        url = f"{site.url}/admin/billing/invoice/{invoice.pk}/change/"
+        assert chromium.visit(url, lambda visit: open_and_close(visit, MORE)) == (True, "true", "false")
+
+
+@pytest.mark.slow
+def test_control_what_only_a_mouse_opens_and_a_focus_that_is_not_seen_are_found(client, chromium):
+    unseen = '<a href="#" style="outline: none !important; box-shadow: none">Unseen</a>'
+    wrong = f'<div x-on:click="other = !other">Only by mouse</div>{unseen}'
+
+    def look(visit: Visit) -> dict[str, list[str]]:
+        visit.page.evaluate("html => document.querySelector('#content').insertAdjacentHTML('beforeend', html)", wrong)
+        return walk(visit)
+
+    with site_of(client) as site:
+        found = chromium.visit(f"{site.url}/admin/preferences/", look)
+    assert [len(found["missed"]), len(found["unmarked"])] == [1, 1]
