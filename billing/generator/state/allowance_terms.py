@@ -154,7 +154,8 @@ def set_allowance_terms(lock: Lock, subscription: SubscriptionState, items: Bill
         HolderBusy: lock_timeout passed.
     """
     lock.ensure_held(invoice_key(subscription.ref))
-    if not subscription.holder_id:
+    # An amendment may have replaced all of the time in which a plan granted credits.
+    if not subscription.holder_id or not (items.allowances or subscription.amendments > 1):
         return
     name = name_of(subscription)
     known_types = ledger.credit_types_of(holder_id=subscription.holder_id, recurring_grant=name)
