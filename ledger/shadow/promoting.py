@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from django.db import transaction
+
 from ledger import journal
 from ledger.database.batch_slots import take_slots
 from ledger.database.locks import holder_key, wait_seconds, waits_bounded
@@ -125,7 +127,9 @@ class MoveResult(NamedTuple):
     detail: str = ""
 
 
-def promote(moves: Sequence[Move], *, reason: str = "", actor: str = "", request_id: str = "") -> list[MoveResult]:
+def promote(
+    moves: Sequence[Move], *, reason: str = "", actor: str = "", request_id: str = "", dry_run: bool = False
+) -> list[MoveResult]:
     """Have holders' accounts begin in the ledger with what the other system has, each once; in one transaction.
 
     Make sure that the other system decides nothing about these holders any more, and that its last decisions have been observed.
@@ -133,6 +137,7 @@ def promote(moves: Sequence[Move], *, reason: str = "", actor: str = "", request
     Args:
         moves: up to 500.
         reason: why open differences are accepted; without it, holders with differences do not move.
+        dry_run: return the results, and write nothing.
 
     Returns:
         A result for each, in their order. Those that do not move keep nobody else back.
@@ -141,20 +146,23 @@ def promote(moves: Sequence[Move], *, reason: str = "", actor: str = "", request
         Invalid: there are too many, or a holder is named twice or is none.
         HolderBusy, SequenceTaken, OutcomeUnknown: repeat it; whoever has moved is not moved again.
     """
-    return _moved(moves, _Promoting(reason, actor, request_id))
+    return _moved(moves, _Promoting(reason, actor, request_id), dry_run=dry_run)
 
 
-def bring_back(holder_ids: Sequence[str], *, reason: str = "", actor: str = "", request_id: str = "") -> list[MoveResult]:
+def bring_back(
+    holder_ids: Sequence[str], *, reason: str = "", actor: str = "", request_id: str = "", dry_run: bool = False
+) -> list[MoveResult]:
     """Take all credits of promoted holders out of the ledger, and say how many there were, so that the other system has them.
 
     From then on the holders are observed again, beginning with these balances. A repeated call gets the same balances.
 
     Args, Returns, Raises: as `promote`.
     """
-    return _moved([Move(holder_id=holder_id) for holder_id in holder_ids], _Returning(reason, actor, request_id))
+    moves = [Move(holder_id=holder_id) for holder_id in holder_ids]
+    return _moved(moves, _Returning(reason, actor, request_id), dry_run=dry_run)
 
 
-def _moved(moves: Sequence[Move], moving: "_Moving") -> list[MoveResult]:
+def _moved(moves: Sequence[Move], moving: "_Moving", *, dry_run: bool) -> list[MoveResult]:
     holders = [check(Holder(), move.holder_id, f"/holders/{number}") for number, move in enumerate(moves)]
     if len(holders) > MAX_HOLDERS or len(set(holders)) < len(holders):
         raise Invalid(pointer="/holders", rule="length", detail=f"must be at most {MAX_HOLDERS} holders, each once")
@@ -169,7 +177,10 @@ def _moved(moves: Sequence[Move], moving: "_Moving") -> list[MoveResult]:
             refs = fetch_rows(lambda *row: row, ACCOUNTS_OF, [holders])
             every = dict.fromkeys([*refs, *((holder_id, "credits") for holder_id in holders)])
             with journal.open(accounts=list(every), held=locked.lock) as accounts:
-                return moving.move(moves, refs, accounts)
+                results = moving.move(moves, refs, accounts)
+        if dry_run:
+            transaction.set_rollback(True)
+        return results
 
     with waits_bounded(wait_seconds(len(holders))):
         return in_transaction(once, locks=names)

@@ -43,6 +43,7 @@ from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
+from ledger.shadow.api import schemas as shadow_schemas
 from ledger.signals.api import schemas as signal_schemas
 from ledger.signals.types import TypeName
 from ledger.statements import api as statements
@@ -77,6 +78,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     """Every shape that a call takes, by name."""
     modules = (
         portal_api,
+        shadow_schemas,
         signal_schemas,
         request_schemas,
         billing_schemas,
@@ -122,6 +124,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         plan_move_schemas.NewPlanMove,
     }  # fmt: skip
     records -= {api_keys.ApiKeyRequest, api_keys.RotationRequest, portal_api.LinkRequest, signal_schemas.AlertRequest}
+    records -= {shadow_schemas.ObservationRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
     requests = {each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record)}
@@ -134,6 +137,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         signal_schemas.WEBHOOK_CHANGE,
         signal_schemas.WEBHOOK_ROTATION,
         signal_schemas.ALERT,
+        shadow_schemas.OBSERVATION,
         subscriptions.AMENDMENT,
         billing_schemas.CHARGE,
         billing_schemas.CUSTOMER_CHANGE,
@@ -229,6 +233,8 @@ def good(value: Value) -> Any:
             return [good(value.child)] * max(value.least, 1)
         case Nested():
             return body(value.shape)
+        case shadow_schemas.RawObservation():
+            return body(shadow_schemas.OBSERVATION)
         case PriceValue():
             return PRICE
         case OveragePrice():
@@ -432,7 +438,7 @@ def test_a_field_refuses_what_its_type_refuses_by_pointer_and_code(shape: Shape[
         assert [(error.pointer, error.code) for error in found] == expected, (item, found)
         assert all(error.detail.endswith(".") for error in found if not isinstance(field.value, PriceList))
         assert given == before
-    assert len(codes) > 1 or type(field.value).__name__ in ("PriceValue", "RawEvent")
+    assert len(codes) > 1 or type(field.value).__name__ in ("PriceValue", "RawEvent", "RawObservation")
 
 
 @pytest.mark.products(by=lambda shape: (len(shape.either), any(field.required for field in shape.fields)))
@@ -461,7 +467,7 @@ def test_a_shape_refuses_unknown_and_missing_fields_and_names_all_errors_at_once
 
 
 def is_raw(value: Value) -> bool:
-    return type(value).__name__ in ("PriceValue", "RawEvent", "QueryInteger")
+    return type(value).__name__ in ("PriceValue", "RawEvent", "RawObservation", "QueryInteger")
 
 
 def test_the_published_schemas_take_what_is_read_and_refuse_its_kinds_of_mistakes() -> None:

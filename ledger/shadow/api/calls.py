@@ -47,13 +47,13 @@ class Observations(ShadowEndpoint):
         "system's balance. Each observation has its own key, so the call needs no Idempotency-Key.",
         tag=SHADOW,
         scope=LEDGER_OBSERVE,
-        takes=RequestBody(shape_of(schemas.Observations), {"a spend": examples.OBSERVATIONS_BODY}),
+        takes=RequestBody(shape_of(schemas.ObservationBatch), {"a spend": examples.OBSERVATIONS_BODY}),
         responses={200: ResponseBody(schemas.ObservationResultsSerializer, examples.RESULTS, "A result for each.")},
         dry_run=True,
     )
     def post(self, request: HttpRequest) -> Response:
         dry_run = read_query(DryRunQuery, request)["dry_run"]
-        sent = self.body(request, shape_of(schemas.Observations))["observations"]
+        sent = self.body(request, shape_of(schemas.ObservationBatch))["observations"]
         made = [self._made(raw) for raw in with_pauses(sent)]
         recorded = iter(observe_all([each for each in made if isinstance(each, ObservationRequest)], dry_run=dry_run))
         results = [next(recorded) if isinstance(each, ObservationRequest) else each for each in made]
@@ -131,11 +131,13 @@ class Promotions(ShadowEndpoint):
         scope=LEDGER_ADMIN,
         takes=RequestBody(shape_of(schemas.Promotions), {"a holder": examples.PROMOTIONS_BODY}),
         responses={200: ResponseBody(schemas.MoveResultsSerializer, examples.PROMOTIONS, "A result for each.")},
+        dry_run=True,
     )
     def post(self, request: HttpRequest) -> Response:
+        dry_run = read_query(DryRunQuery, request)["dry_run"]
         body = shape_of(schemas.Promotions).make(self.body(request, shape_of(schemas.Promotions)))
         moves = [Move(holder_id=each.holder, balances=each.balances or {}) for each in body.holders]
-        done = promoting.promote(moves, reason=body.reason, actor=self.key.actor, request_id=self.request_id)
+        done = promoting.promote(moves, reason=body.reason, actor=self.key.actor, request_id=self.request_id, dry_run=dry_run)
         return json_response({"results": [_moved(each) for each in done]})
 
 
@@ -151,10 +153,14 @@ class Returns(ShadowEndpoint):
         scope=LEDGER_ADMIN,
         takes=RequestBody(shape_of(schemas.Returns), {"a holder": examples.RETURNS_BODY}),
         responses={200: ResponseBody(schemas.MoveResultsSerializer, examples.RETURNS, "A result for each.")},
+        dry_run=True,
     )
     def post(self, request: HttpRequest) -> Response:
+        dry_run = read_query(DryRunQuery, request)["dry_run"]
         body = self.body(request, shape_of(schemas.Returns))
-        done = promoting.bring_back(body["holders"], reason=body["reason"], actor=self.key.actor, request_id=self.request_id)
+        done = promoting.bring_back(
+            body["holders"], reason=body["reason"], actor=self.key.actor, request_id=self.request_id, dry_run=dry_run
+        )
         return json_response({"results": [_moved(each) for each in done]})
 
 

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from ledger.api.kit.reading.queries import QueryBoolean
 from ledger.api.schemas.request_schemas import ListQuery, OnlyCountedIn
 from ledger.api.schemas.response_schemas import Whole
-from ledger.records import Record, Shape, shape_of
+from ledger.records import Nested, Record, Shape
 from ledger.rules.requests import Reason
 from ledger.shadow.deciding import DIFFERENCES
 from ledger.shadow.observing import RESULTS
@@ -17,7 +17,7 @@ from ledger.shadow.promoting import MAX_HOLDERS
 from ledger.shadow.promoting import RESULTS as MOVES
 from ledger.shadow.reads import STATES
 from ledger.shadow.requests import MAX_OBSERVATIONS, OPERATIONS, OPTIONS, ObservationRequest
-from ledger.values import MAX_AMOUNT, Choice, FieldError, Holder, Integer, ListOf, MapOf, Value
+from ledger.values import MAX_AMOUNT, Choice, Holder, Integer, ListOf, MapOf, Value
 
 OBSERVATION: Final = Shape(ObservationRequest, name="NewObservation", without=OPTIONS)
 OUTCOMES: Final = "; ".join(f"`{name}`: {text}" for name, text in RESULTS.items())
@@ -34,7 +34,7 @@ class RawObservation(Value):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observations(Record):
+class ObservationBatch(Record):
     """What another system of balances decided, in the order in which it did."""
 
     observations: Annotated[list[Any], ListOf(RawObservation(), "Each is validated separately.", least=1, most=MAX_OBSERVATIONS)]
@@ -51,36 +51,16 @@ class PromotedHolder(Record):
             Integer(least=-MAX_AMOUNT, most=MAX_AMOUNT),
             "What the other system has, by credit type. Nothing moves if the last observation has another balance.",
             max_keys=50,
-            key_length=32,
             null=True,
         ),
     ] = None
-
-
-class RawHolder(Value):
-    """A holder to promote, as an object."""
-
-    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
-        if type(value) is not dict:
-            field_errors.append(FieldError(pointer, "not-an-object", "This must be an object."))
-            return None
-        return shape_of(PromotedHolder).take(value, pointer, field_errors)
-
-    def check(self, value: Any) -> Any:
-        return value
-
-    def made(self, item: Any) -> Any:
-        return shape_of(PromotedHolder).make(item)
-
-    def openapi(self) -> Any:
-        return shape_of(PromotedHolder)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promotions(Record):
     """Holders whose credits move into the ledger."""
 
-    holders: Annotated[Sequence[Any], ListOf(RawHolder(), "The holders, each once.", least=1, most=MAX_HOLDERS)]
+    holders: Annotated[Sequence[Any], ListOf(Nested(PromotedHolder), "The holders, each once.", least=1, most=MAX_HOLDERS)]
     reason: Reason = ""
 
 

@@ -121,9 +121,9 @@ export const CALLS = {
   /** List observed holders. */
   observedHolders: {"id": "listObservedHolders", "method": "GET", "path": "/v1/observations/holders", "query": ["limit", "cursor", "state", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Move holders into the ledger. */
-  promoteHolders: {"id": "promoteHolders", "method": "POST", "path": "/v1/observations/promotions", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  promoteHolders: {"id": "promoteHolders", "method": "POST", "path": "/v1/observations/promotions", "query": ["dry_run"], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Move holders back. */
-  returnHolders: {"id": "returnHolders", "method": "POST", "path": "/v1/observations/returns", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  returnHolders: {"id": "returnHolders", "method": "POST", "path": "/v1/observations/returns", "query": ["dry_run"], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** List webhooks. */
   webhooks: {"id": "listWebhooks", "method": "GET", "path": "/v1/webhooks", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a webhook. */

@@ -6281,6 +6281,11 @@ export interface components {
             /** @description Who sent it. */
             recorded_by: string;
         };
+        /** @description What another system of balances decided, in the order in which it did. */
+        ObservationBatch: {
+            /** @description Each is validated separately. */
+            observations: components["schemas"]["NewObservation"][];
+        };
         /** @enum {string} */
         ObservationOperationEnum: "grant" | "spend" | "hold" | "refund" | "revoke" | "capture" | "release" | "expire" | "balance" | "return";
         /** @description A page of a list. */
@@ -6325,11 +6330,6 @@ export interface components {
         /** @description One result per observation, in order. */
         ObservationResults: {
             results: components["schemas"]["ObservationResult"][];
-        };
-        /** @description What another system of balances decided, in the order in which it did. */
-        Observations: {
-            /** @description Each is validated separately. */
-            observations: components["schemas"]["NewObservation"][];
         };
         /** @description An observed account, with its first difference. */
         ObservedAccount: {
@@ -11177,7 +11177,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Observations"];
+                "application/json": components["schemas"]["ObservationBatch"];
             };
         };
         responses: {
@@ -11221,7 +11221,10 @@ export interface operations {
     };
     promoteHolders: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -11244,7 +11247,10 @@ export interface operations {
     };
     returnHolders: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
             header?: never;
             path?: never;
             cookie?: never;

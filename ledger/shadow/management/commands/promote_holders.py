@@ -15,7 +15,7 @@ from django.core.management.base import CommandError, CommandParser
 from ledger.errors import Invalid, OutcomeUnknown, Retryable
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
-from ledger.shadow.promoting import BEFORE, MAX_HOLDERS, MOVED, Move, MoveResult, bring_back, candidates, promote
+from ledger.shadow.promoting import BEFORE, MAX_HOLDERS, MOVED, RESULTS, Move, MoveResult, bring_back, candidates, promote
 
 SOME_STAY, WRONG, AGAIN = 1, 2, 4
 MOST_SHOWN: Final = 20
@@ -47,6 +47,7 @@ class Command(CommandWithExamples):
         parser.add_argument(
             "--batch", type=int, default=MAX_HOLDERS, metavar="N", help="holders of a transaction; default: %(default)s"
         )
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         parser.add_argument("--no-progress", action="store_true", help="no progress line on a terminal")
 
     def handle(self, *, file: Path | None, everybody: bool, back: bool, **options: Any) -> None:
@@ -76,7 +77,8 @@ class Command(CommandWithExamples):
             raise CommandError(str(error), returncode=WRONG) from error
         except (Retryable, OutcomeUnknown) as error:
             raise CommandError(f"{error}. Run the same command again: it continues.", returncode=AGAIN) from error
-        self.stdout.write(_report(done, stay, back=back))
+        as_json = options["format"] == "json"
+        self.stdout.write(_as_json(done, stay) if as_json else _report(done, stay, back=back))
         if done.total() > done[MOVED] + done[BEFORE]:
             raise SystemExit(SOME_STAY)
 
@@ -125,6 +127,12 @@ def _rows_of(result: MoveResult) -> Iterator[list[Any]]:
     for account in result.accounts:
         more = [json.dumps(account[name]) if name in account else "" for name in ("since", "lots")]
         yield [result.holder_id, account["credit_type"], account["balance"], account["sequence"], *more]
+
+
+def _as_json(done: Counter[str], stay: list[MoveResult]) -> str:
+    counts = {name: done[name] for name in RESULTS}
+    shown = [{"holder": each.holder_id, "result": each.result, "detail": each.detail} for each in stay]
+    return json.dumps({"holders": counts, "stay": shown}, indent=2)
 
 
 def _report(done: Counter[str], stay: list[MoveResult], *, back: bool) -> str:

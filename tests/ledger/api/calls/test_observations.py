@@ -89,6 +89,9 @@ def test_holders_are_listed_by_state_in_pages(api: ApiClient) -> None:
 def test_holders_move_and_go_back(api: ApiClient) -> None:
     send(api, one())
     body = {"holders": [{"holder": "ada", "balances": {"credits": 41}}, {"holder": "bob"}]}
+    tried = api.post("/v1/observations/promotions?dry_run=true", body, key=None).json()["results"]
+    assert [each["result"] for each in tried] == ["moved", "not observed"]
+    assert (rows(), api.get("/v1/holders/ada/balance").json()["available"]) == (1, 0)
     found = api.post("/v1/observations/promotions", body, key=None).json()["results"]
     assert [(each["holder_id"], each["result"]) for each in found] == [("ada", "moved"), ("bob", "not observed")]
     assert api.get("/v1/holders/ada/balance").json()["available"] == 41

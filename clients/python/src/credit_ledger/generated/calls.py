@@ -1841,7 +1841,7 @@ def observed_holders(
     )
 
 
-def promote_holders(*, holders: Sequence[PromotedHolder], reason: str | None = None) -> Call[MoveResults]:
+def promote_holders(*, holders: Sequence[PromotedHolder], reason: str | None = None, dry_run: bool = False) -> Call[MoveResults]:
     """Move holders into the ledger.
 
     The accounts of up to 500 observed holders begin with what the other system has, with the terms of its lots, each once: a
@@ -1853,11 +1853,12 @@ def promote_holders(*, holders: Sequence[PromotedHolder], reason: str | None = N
     return Call(
         "POST",
         path("/v1/observations/promotions"),
+        query={"dry_run": True if dry_run else ABSENT},
         body={"holders": holders, "reason": absent_if_none(reason)},
     )
 
 
-def return_holders(*, holders: Sequence[str], reason: str | None = None) -> Call[MoveResults]:
+def return_holders(*, holders: Sequence[str], reason: str | None = None, dry_run: bool = False) -> Call[MoveResults]:
     """Move holders back.
 
     Takes all credits of up to 500 promoted holders out of the ledger, and says how many there were. A repeated call gets the
@@ -1868,6 +1869,7 @@ def return_holders(*, holders: Sequence[str], reason: str | None = None) -> Call
     return Call(
         "POST",
         path("/v1/observations/returns"),
+        query={"dry_run": True if dry_run else ABSENT},
         body={"holders": holders, "reason": absent_if_none(reason)},
     )
 
