@@ -1,6 +1,7 @@
 """Billing as a Django application."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import AppConfig, apps
@@ -88,6 +89,8 @@ class BillingConfig(AppConfig):
         additions.register_guesses(_guess)
         additions.register_money(_money)
         additions.register_default_currency(_usual_currency)
+        for noun in ("customer", "plan", "pack", "coupon", "seller", "meter"):
+            additions.register_references(noun, partial(_references, noun))
         if apps.is_installed("ledger.portal"):
             from billing.documents import pay_links
             from ledger.portal import parts
@@ -190,6 +193,12 @@ def _money(amount_minor: int, currency: str) -> str:
     from billing.admin.cells import money_text
 
     return money_text(amount_minor, currency)
+
+
+def _references(noun: str) -> "Sequence[tuple[str, str]]":
+    from billing.admin.references import LISTS
+
+    return LISTS[noun]()
 
 
 def _usual_currency() -> str:

@@ -99,6 +99,8 @@ class AccountForm:
     view: Callable[[Any, Any, Any], Any]
 
 
+References = Callable[[], Sequence[tuple[str, str]]]
+"""Lists rows to which a field can refer: what is typed, and words that people search by; the newest, up to some hundred."""
 HolderSections = Callable[[Any, str], Sequence[Section]]
 """Takes the request and a holder's id; shows what the operator may see."""
 AttentionList = Callable[[Any], Sequence[Attention]]
@@ -128,6 +130,7 @@ _overviews: list[Overviews] = []
 _groups: dict[str, HolderGroups] = {}
 _money: Money = "{} {} minor units".format
 _default_currency: Callable[[], str] = str
+_references: dict[str, References] = {}
 
 
 def register_holder_sections(given: HolderSections) -> None:
@@ -197,6 +200,16 @@ def register_default_currency(find: Callable[[], str]) -> None:
 def default_currency() -> str:
     """Return the currency with which forms begin; empty if nothing determines it."""
     return _default_currency()
+
+
+def register_references(name: str, list_rows: References) -> None:
+    """Let text fields of this name search in rows; a name that ends in _ and this one counts too."""
+    _references[name] = list_rows
+
+
+def references() -> Mapping[str, References]:
+    """Return what lists the rows to which fields refer, by the name of the fields."""
+    return _references
 
 
 def money(amount_minor: int, currency: str) -> str:

@@ -154,6 +154,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         self.initial.setdefault(COUNT, self._prices)
         self.set_units()
         self.set_currencies()
+        self.set_references()
 
     def type_field_of(self, name: str) -> str:
         """Return the field for a pointer: the price's own field, or the plan's for the allowance."""

@@ -36,7 +36,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from ledger.admin.kit.forms.fields import Shown, as_json, as_typed, made
+from ledger.admin.kit.forms.fields import Shown, TextInput, as_json, as_typed, made
 from ledger.admin.kit.forms.money import HasCurrency, money
 from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
 from ledger.database.lock_names import OPERATOR_STAKES
@@ -170,6 +170,20 @@ class KeyedForm(ReasonForm):
         for name, amount in amounts.items():
             amount.set_currency(*self.currency_of(name))
 
+    def set_references(self) -> None:
+        """Let each text field that refers to rows search among them."""
+        for name, text in self.fields.items():
+            noun = next((each for each in additions.references() if name == each or name.endswith(f"_{each}")), "")
+            if noun and type(text.widget) is TextInput:
+                text.widget.attrs["list"] = f"references-{noun}"
+
+    @property
+    def reference_lists(self) -> list[tuple[str, Sequence[tuple[str, str]]]]:
+        """Return the rows to which fields of the form can refer, with the id of their list."""
+        used = {str(text.widget.attrs.get("list", "")) for text in self.fields.values()}
+        lists = {f"references-{noun}": list_rows for noun, list_rows in additions.references().items()}
+        return [(name, list_rows()) for name, list_rows in lists.items() if name in used]
+
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the currency of a field of money, and the name of the field that has it; empty if it is fixed."""
         if fixed := self.fixed.get("currency"):
@@ -228,6 +242,7 @@ class RequestForm(KeyedForm, Generic[RecordT]):
         self.order_fields([*self.shows, *self.fields])
         self._offer_reasons()
         self.set_currencies()
+        self.set_references()
 
     def _made(self, name: str, shown: Shown) -> forms.Field:
         self.pointers[name] = shown.at or f"/{name}"

@@ -14,10 +14,11 @@ from django.utils import translation
 from billing.admin.documents.amounts import AmountForm
 from billing.documents.sellers import NewSeller, record, usual_currency
 from billing.models import Coupon, Pack
-from billing.testing import PackFactory
+from billing.testing import CustomerFactory, PackFactory
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import KeyedForm, RequestForm
 from ledger.admin.kit.forms.money import HasCurrency, MoneyField, NotOneNumber, read_typed
+from ledger.operators import additions
 from tests.ledger.admin.admin_site import operator, text_of
 
 CODED = re.compile(
@@ -208,3 +209,31 @@ def test_an_amount_of_a_purchase_is_in_the_currency_of_its_pack():
     form = {"pack": "starter", "holder_id": "ada", "payment": "p-1", "idempotency_key": "k"}
     refused = client.post("/admin/billing/purchase/add/", form | {"paid": "0"})
     assert "at least 1 JPY" in str(refused.context_data["form"].errors)
+
+
+# References ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_field_that_refers_to_rows_searches_among_them():
+    PackFactory(code="starter", name="Starter pack")
+    CustomerFactory(ref="C-7", name="Ada Lovelace")
+    page = operator().get("/admin/billing/purchase/add/").content.decode()
+    assert '<option value="starter">Starter pack</option>' in page
+    assert '<option value="C-7">Ada Lovelace</option>' in page
+    for name, noun in (("pack", "pack"), ("customer", "customer")):
+        [tag] = re.findall(rf'<input[^>]*name="{name}"[^>]*>', page)
+        assert f'list="references-{noun}"' in tag
+
+
+@pytest.mark.django_db
+def test_no_form_has_a_reference_as_free_text():
+    names = set(additions.references())
+    assert names >= {"customer", "plan", "pack", "coupon", "seller", "meter"}
+    free = []
+    for form in form_classes():
+        beside = {"currency": "EUR", "credit_type": "credits"}
+        shown = form(fixed={name: value for name, value in beside.items() if name not in getattr(form, "shows", {})})
+        searched = {name for name, field in shown.fields.items() if field.widget.attrs.get("list") or hasattr(field, "choices")}
+        free += [f"{form.__qualname__}.{name}" for name in names.intersection(shown.fields) - searched]
+    assert free == []

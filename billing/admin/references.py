@@ -1,0 +1,46 @@
+"""The rows to which fields of forms refer, by the names of the fields: what is typed, and words that people search by."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from billing.documents.sellers import current_sellers
+from billing.models import Coupon, Customer, Meter, Pack, Plan
+
+MOST: Final = 300
+"""How many rows a page lists, the newest; a reference of an older row is typed."""
+
+
+def list_customers() -> Sequence[tuple[str, str]]:
+    """Return the newest customers, with their names."""
+    return list(Customer.objects.order_by("-pk").values_list("ref", "name")[:MOST])
+
+
+def list_plans() -> Sequence[tuple[str, str]]:
+    """Return the newest plans, with the names of their newest versions."""
+    return list(dict(reversed(Plan.objects.order_by("-pk").values_list("code", "name")[:MOST])).items())
+
+
+def list_packs() -> Sequence[tuple[str, str]]:
+    """Return the newest packs, with the names of their newest versions."""
+    return list(dict(reversed(Pack.objects.order_by("-pk").values_list("code", "name")[:MOST])).items())
+
+
+def list_coupons() -> Sequence[tuple[str, str]]:
+    """Return the newest coupons, with their names."""
+    return [(code, name or code) for code, name in Coupon.objects.order_by("-pk").values_list("code", "name")[:MOST]]
+
+
+def list_sellers() -> Sequence[tuple[str, str]]:
+    """Return the sellers, with their names."""
+    return [(seller.ref, str(seller)) for seller in current_sellers()[:MOST]]
+
+
+def list_meters() -> Sequence[tuple[str, str]]:
+    """Return the newest meters."""
+    return [(code, code) for code in dict.fromkeys(Meter.objects.order_by("-pk").values_list("code", flat=True)[:MOST])]
+
+
+LISTS: Final = {
+    "customer": list_customers, "plan": list_plans, "pack": list_packs, "coupon": list_coupons, "seller": list_sellers,
+    "meter": list_meters,
+}  # fmt: skip
