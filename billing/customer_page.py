@@ -160,8 +160,8 @@ class CustomerOfHolder:
             *self._contact(shown),
         ]
 
-    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> str | None:
-        """Pay an invoice, buy a pack, or set a top-up; see `ledger.portal.parts.Customer`."""
+    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> Step | str | None:
+        """Pay an invoice, buy a pack, set a top-up, or change a card; see `ledger.portal.parts.Customer`."""
         return self._payments.act(name, given, shown)
 
     def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:

@@ -4,12 +4,14 @@ A button records an intent or a top-up, by the same use-cases as the API, and a 
 provider, or the account to which to transfer. The page waits for no provider but for the list of saved methods.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Final, NamedTuple
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from billing.documents.printing.pages import epc_code, grouped
@@ -18,7 +20,7 @@ from billing.models import Customer, Invoice, Pack, PaymentIntent, TopUp
 from billing.models.payments import OPEN_INTENT
 from billing.payments.collecting import reads as collecting
 from billing.payments.collecting.advancing import refresh
-from billing.payments.collecting.methods import methods_of
+from billing.payments.collecting.methods import forget_method, methods_of, start_saving_method
 from billing.payments.collecting.orders import order_payment
 from billing.payments.providers.configured import declared, is_configured, provider
 from billing.payments.providers.interface import (
@@ -32,7 +34,7 @@ from billing.payments.providers.interface import (
     Method,
 )
 from billing.payments.reads import packs_on_sale
-from billing.payments.topups.declaring import end_top_up, set_top_up
+from billing.payments.topups.declaring import charge_other_method, end_top_up, set_top_up
 from billing.rating.money import minor_digits
 from billing.rating.values import MANUAL
 from ledger.errors import Invalid
@@ -96,6 +98,20 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "threshold": "When fewer credits are left than",
         "which_pack": "Buy this pack",
         "method": "With this card",
+        "cards": "Cards",
+        "cards_text": "Your saved cards",
+        "cards_show": "Show and change",
+        "cards_title": "Your saved cards",
+        "cards_kept": "Our payment provider keeps them; we never see their numbers.",
+        "cards_none": "There is no saved card.",
+        "card_add": "Save a card",
+        "card_add_title": "Save a card",
+        "card_add_text": "The card is saved on the page of our payment provider. Nothing is charged.",
+        "card_add_next": "Go on to it",
+        "card_remove": "Remove {card}",
+        "card_charge": "Pay automatic top-ups with {card}",
+        "card_charged": "pays the automatic top-up",
+        "card_saved": "saved",
     },
     "de": {
         "pay": "Bezahlen",
@@ -141,6 +157,20 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "threshold": "Wenn weniger Guthaben übrig ist als",
         "which_pack": "Dieses Paket kaufen",
         "method": "Mit dieser Karte",
+        "cards": "Karten",
+        "cards_text": "Ihre gespeicherten Karten",
+        "cards_show": "Ansehen und ändern",
+        "cards_title": "Ihre gespeicherten Karten",
+        "cards_kept": "Sie liegen bei unserem Zahlungsdienst; wir sehen ihre Nummern nie.",
+        "cards_none": "Es ist keine Karte gespeichert.",
+        "card_add": "Karte speichern",
+        "card_add_title": "Karte speichern",
+        "card_add_text": "Die Karte wird auf der Seite unseres Zahlungsdienstes gespeichert. Es wird nichts abgebucht.",
+        "card_add_next": "Weiter dorthin",
+        "card_remove": "{card} entfernen",
+        "card_charge": "Automatisches Aufladen mit {card} bezahlen",
+        "card_charged": "bezahlt das automatische Aufladen",
+        "card_saved": "gespeichert",
     },
 }
 """In every language of `ledger.typesetting.languages`."""
@@ -161,11 +191,17 @@ class _Name(NamedTuple):
 
 PAY, CARD, TRANSFER, BUY, SAVE, INTENT = "pay", "card", "transfer", "buy", "save", "payment"
 TOP_UP, TOP_UP_OFF = "top_up", "top_up_off"
+CARDS, CARD_ADD, CARD_REMOVE, CARD_CHARGE = "cards", "card_add", "card_remove", "card_charge"
 
 
 def card_provider() -> str | None:
     """Return the provider with a checkout, the first that is declared; None if there is none."""
     return next((name for name in declared() if provider(name).has_page), None)
+
+
+def card_keeper() -> str | None:
+    """Return the provider that saves cards, the first that is declared; None if there is none."""
+    return next((name for name in declared() if is_configured(name, KeepsMethods)), None)
 
 
 class CustomerPayments:
@@ -185,7 +221,7 @@ class CustomerPayments:
     def sections(self, shown: Shown) -> Sequence[Section]:
         """Return the packs on sale, and the automatic top-ups, with their buttons."""
         packs = self._packs()
-        return [self._pack_list(packs, shown), *self._top_up_list(packs, shown)]
+        return [self._pack_list(packs, shown), *self._top_up_list(packs, shown), *self._card_list(shown)]
 
     def _packs(self) -> list[Pack]:
         rows = Pack.objects.filter(packs_on_sale(timezone.now()), currency=self._customer.currency)
@@ -219,10 +255,10 @@ class CustomerPayments:
 
     def _top_up_list(self, packs: Sequence[Pack], shown: Shown) -> list[Section]:
         """Return the list of top-ups; no list where no provider keeps cards, or there is nothing to buy."""
-        if not packs or not any(is_configured(name, KeepsMethods) for name in declared()):
+        if not packs or card_keeper() is None:
             return []
         texts, language = TEXTS[shown.language.code], shown.language
-        rows = list(TopUp.objects.filter(holder_id=self._customer.holder_id, ended_at=None).order_by("pk"))
+        rows = list(self._top_ups())
         units = units_of(row.credit_type for row in rows)
         names = {pack.code: _pack_name(pack, language) for pack in packs}
         cells = []
@@ -248,15 +284,27 @@ class CustomerPayments:
         title = texts["top_ups"]
         return [Section(name="top_ups", title=title, empty=texts["no_top_ups"], headers=headers, cells=cells, rows=data)]
 
+    def _top_ups(self) -> QuerySet[TopUp]:
+        return TopUp.objects.filter(holder_id=self._customer.holder_id, ended_at=None).order_by("pk")
+
+    def _card_list(self, shown: Shown) -> list[Section]:
+        """Return where the saved cards are shown. The page itself does not ask for them: it waits for no provider."""
+        if card_keeper() is None:
+            return []
+        texts = TEXTS[shown.language.code]
+        cells = [[Cell(texts["cards_text"]), Cell(texts["cards_show"], action=shown.action_url(f"{CARDS}-all"))]]
+        headers = [Cell(texts["cards"]), Cell(texts["order"])]
+        return [Section(name="cards", title=texts["cards"], empty=texts["cards_none"], headers=headers, cells=cells, rows=[])]
+
     # Actions -----------------------------------------------------------------------------------------
 
-    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> str | None:
+    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> Step | str | None:
         """See `ledger.portal.parts.Customer`."""
         verb, _, subject = name.partition("-")
         act, parts = self._actions().get(verb), _Name(verb, subject)
         return None if act is None or not _opens(parts, shown) else act(parts, given, shown)
 
-    def _actions(self) -> dict[str, Callable[[_Name, Mapping[str, str], Shown], str | None]]:
+    def _actions(self) -> dict[str, Callable[[_Name, Mapping[str, str], Shown], Step | str | None]]:
         return {
             PAY: self._choose_how,
             CARD: self._pay_by_card,
@@ -264,6 +312,10 @@ class CustomerPayments:
             SAVE: self._buy,
             TOP_UP: self._ask_or_set_top_up,
             TOP_UP_OFF: self._end_top_up,
+            CARDS: lambda name, given, shown: f"{CARDS}-all",
+            CARD_ADD: self._add_card,
+            CARD_REMOVE: self._remove_card,
+            CARD_CHARGE: self._charge_card,
         }
 
     def _choose_how(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
@@ -329,11 +381,48 @@ class CustomerPayments:
         return ""
 
     def _end_top_up(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
-        rows = TopUp.objects.filter(holder_id=self._customer.holder_id, ended_at=None)
-        if name.number is None or not rows.filter(pk=name.number).exists():
+        if name.number is None or not self._top_ups().filter(pk=name.number).exists():
             return None
         end_top_up(top_up=name.number)
         return ""
+
+    def _add_card(self, name: _Name, given: Mapping[str, str], shown: Shown) -> Step | None:
+        keeper, texts = card_keeper(), TEXTS[shown.language.code]
+        if keeper is None:
+            return None
+        return Step(
+            title=texts["card_add_title"],
+            text=texts["card_add_text"],
+            next_url=start_saving_method(self._customer.ref, keeper, shown.back_url(f"{CARDS}-all")),
+            next_text=texts["card_add_next"],
+            goes_on=True,
+        )
+
+    def _remove_card(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
+        """Remove a card that no top-up charges; one that does is shown without the button."""
+        method = self._method(name)
+        if method is None:
+            return None
+        if self._top_ups().filter(provider=method.provider, method=method.id).exists():
+            raise Invalid(pointer="/method", rule="in-use", detail="pays an automatic top-up")
+        forget_method(self._customer.ref, method.id)
+        return f"{CARDS}-all"
+
+    def _charge_card(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
+        """Let a card pay the top-ups that this customer pays."""
+        method = self._method(name)
+        if method is None:
+            return None
+        for row in self._top_ups_with_another_card(method):
+            charge_other_method(top_up=row.pk, method=method.id, provider=method.provider, actor=ACTOR)
+        return f"{CARDS}-all"
+
+    def _top_ups_with_another_card(self, method: Method) -> QuerySet[TopUp]:
+        mine = self._top_ups().filter(customer_id=self._customer.pk)
+        return mine.exclude(provider=method.provider, method=method.id)
+
+    def _method(self, name: _Name) -> Method | None:
+        return next((each for each in self._methods() if _method_name(each) == name.subject), None)
 
     def _invoice(self, name: _Name) -> Invoice | None:
         """Return an invoice of this customer that can be paid; None for any other."""
@@ -357,6 +446,8 @@ class CustomerPayments:
             return self._intent_step(intent, shown, is_back=is_back) if is_of_link else None
         if verb == TOP_UP:
             return self._top_up_step(shown)
+        if verb == CARDS:
+            return None if card_keeper() is None else self._card_step(shown)
         if verb in (PAY, TRANSFER):
             return self._invoice_step(parts, shown)
         return self._intent_step(self._intent(parts), shown, is_back=is_back)
@@ -460,6 +551,33 @@ class CustomerPayments:
             action=shown.action_url(f"{TOP_UP}-new"),
             button=texts["turn_on"],
         )
+
+    def _card_step(self, shown: Shown) -> Step:
+        """Return the saved cards, what each pays, and what can be done with it."""
+        texts, methods = TEXTS[shown.language.code], self._methods()
+        charged = set(self._top_ups().values_list("provider", "method"))
+        buttons = []
+        for method in methods:
+            name = _method_name(method)
+            if self._top_ups_with_another_card(method).exists():
+                text = texts["card_charge"].format(card=method.text)
+                buttons.append(Cell(text, action=shown.action_url(f"{CARD_CHARGE}-{name}")))
+            if (method.provider, method.id) not in charged:
+                text = texts["card_remove"].format(card=method.text)
+                buttons.append(Cell(text, action=shown.action_url(f"{CARD_REMOVE}-{name}")))
+        buttons.append(Cell(texts["card_add"], action=shown.action_url(f"{CARD_ADD}-new")))
+        used = {True: texts["card_charged"], False: texts["card_saved"]}
+        return Step(
+            title=texts["cards_title"],
+            text=texts["cards_kept"] if methods else texts["cards_none"],
+            rows=[(method.text, used[(method.provider, method.id) in charged]) for method in methods],
+            buttons=buttons,
+        )
+
+
+def _method_name(method: Method) -> str:
+    """Return the name of a saved method in an address, whatever signs the provider's id has."""
+    return hashlib.sha256(f"{method.provider} {method.id}".encode()).hexdigest()[:24]
 
 
 def money(amount_minor: int, currency: str, language: Language) -> str:

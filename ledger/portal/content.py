@@ -14,6 +14,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from ledger import reads
+from ledger.portal.limits import NAME as LIMITS
+from ledger.portal.limits import limits_section
 from ledger.portal.links import Link
 from ledger.portal.parts import Customer, Section, Shown, account_parts, customer_of
 from ledger.portal.usage import usage_by_day
@@ -92,7 +94,10 @@ def read_content(
     units = units_of(found.credit_type for found in accounts)
     shown = shown_of(link, request, language, sections_before)
     sections = list(customer.sections(shown) if customer else ())
+    limits = None
     if chosen is not None and not link.hides_amounts:
+        limits = limits_section(link.holder_id, units[chosen.credit_type], language, zone)
+        sections = [limits, *sections] if limits.rows else sections
         sections += [section for part in account_parts() for section in part.sections(link.holder_id, chosen.credit_type, shown)]
     data = {
         "holder": link.holder_id,
@@ -103,6 +108,7 @@ def read_content(
         "link_expires_at": to_text(to_us(link.expires_at)),
         "accounts": [_account(found, units[found.credit_type], hides=link.hides_amounts) for found in accounts],
         "account": chosen and _details(chosen, link, zone, before, lots_from),
+        LIMITS: [] if limits is None else list(limits.rows),
         **{section.name: list(section.rows) for section in sections},
         **{f"{section.name}_older_than": section.older_than for section in sections},
     }

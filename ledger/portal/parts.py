@@ -125,10 +125,11 @@ class Customer(Protocol):
     def document(self, name: str) -> Document | None:
         """Return a document of the customer by the name that its address has; None if the customer has no such document."""
 
-    def act(self, name: str, given: Mapping[str, str], shown: "Shown") -> str | None:
+    def act(self, name: str, given: Mapping[str, str], shown: "Shown") -> "Step | str | None":
         """Do what a button of the page says, and return the name of the step that follows, "" for the page itself.
 
-        Called only for a link with `allow_payments`. None: the customer has no such button now.
+        A step that is shown once alone, since nothing of it is stored, is returned itself. Called only for a link with
+        `allow_payments`. None: the customer has no such button now.
 
         Args:
             name: as in the address of the action. given: the fields of its form.

@@ -106,6 +106,8 @@ def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
         return _step_page(request, link, customer, shown, Step(title=texts["refused_title"], text=texts["refused"]), status=409)
     if following is None:
         return _gone(request)
+    if isinstance(following, Step):
+        return _step_page(request, link, customer, shown, following)
     return _see_other(link.address("step", following) if following else link.address("page"))
 
 
@@ -120,8 +122,10 @@ def _step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     shown = shown_of(link, request, page_language(link, customer))
     try:
         found = customer.step(name, shown, is_back=BACK in request.GET)
-    except LedgerError:
-        found = None
+    except LedgerError:  # what only another site knows, and it does not answer now
+        texts = TEXTS[shown.language.code]
+        unavailable = Step(title=texts["unavailable_title"], text=texts["unavailable"])
+        return _step_page(request, link, customer, shown, unavailable, status=503)
     return _gone(request) if found is None else _step_page(request, link, customer, shown, found)
 
 

@@ -1,18 +1,28 @@
 """The customer's page in Chromium: light and dark, wide and narrow, by axe, without a request elsewhere, and in a frame."""
 
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import transaction
 from django.test import Client
 
-from ledger import journal, services
+from billing.models import TopUp
+from billing.payments.collecting.due import advance_due
+from billing.payments.providers.configured import provider
+from billing.payments.purchases.due import settle_due
+from billing.testing import PackFactory
+from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.portal.links import link
+from tests.billing.documents.issued import add_seller
+from tests.billing.payments.stripe_double import SECRET, StripeDouble, serving
+from tests.billing.test_customer_page import billed
 from tests.browser.billed import billed_with_everything
-from tests.browser.chromium import Visit, site_of
+from tests.browser.chromium import Chromium, Visit, site_of
 from tests.browser.histories import some_weeks
 from tests.browser.test_accessibility import violations
 
@@ -81,3 +91,86 @@ def test_only_an_origin_of_the_setting_frames_it(links, chromium, settings, is_a
             return visit.page.frames[-1].content()
 
         assert ("Usage by day" in chromium.look(f"{site.url}/", look)) == is_allowed
+
+
+class WorkedClient(Client):
+    """A client with a worker, which asks the provider after each request."""
+
+    def generic(self, *arguments: Any, **more: Any) -> Any:
+        response = super().generic(*arguments, **more)
+        advance_due(workers=1)
+        settle_due()
+        return response
+
+
+@pytest.fixture
+def stripe(settings: Any) -> Iterator[StripeDouble]:
+    double = StripeDouble()
+    with serving(double) as address:
+        double.pages, double.cards = f"{address}/checkout", {}
+        path = "billing.payments.providers.stripe_payments.StripeProvider"
+        settings.PAYMENT_PROVIDERS = {
+            "stripe": {"class": path, "api_key": "sk_test_x", "event_secret": SECRET, "api_base": address}
+        }
+        yield double
+        provider("stripe").close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_a_customer_pays_buys_saves_a_card_and_changes_it(stripe: StripeDouble, chromium: Chromium) -> None:
+    """In a browser, with the checkout of a stand-in for Stripe. The pages go on by themselves, as they do for a customer."""
+    add_seller()
+    _, invoice = billed("ada")
+    PackFactory(name="Starter")
+    customer = WorkedClient()
+
+    def look(visit: Visit) -> None:
+        def checks_out(button: str) -> None:
+            visit.page.wait_for_url(f"{stripe.pages}/**")
+            assert "Checkout of the stand-in" in visit.html
+            visit.click(visit.button(button))
+            visit.page.wait_for_url(f"{site.url}/**")
+
+        def begins() -> None:
+            visit.open(f"{site.url}{page}")
+
+        begins()
+        visit.click(visit.button("Pay"))
+        visit.click(visit.button("By card"))
+        checks_out("Give up")
+        assert "is being" not in visit.html
+        visit.page.goto(f"{site.url}{page}")
+        visit.click(visit.button("Pay"))
+        checks_out("Pay now")
+        visit.page.get_by_text("Thank you. Your payment has arrived.").wait_for()
+        begins()
+        assert visit.button("Pay").count() == 0
+        visit.click(visit.button("Buy"))
+        checks_out("Pay now")
+        visit.page.get_by_text("Thank you. Your payment has arrived.").wait_for()
+        begins()
+        visit.click(visit.button("Show and change"))
+        visit.click(visit.button("Save a card"))
+        checks_out("Save card")
+        visit.page.get_by_text("Mastercard …4444").first.wait_for()
+        begins()
+        visit.click(visit.button("Turn on"))
+        visit.page.get_by_label("When fewer credits").fill("500")
+        visit.click(visit.button("Turn on"))
+        assert "When fewer than 500 credits are left, Starter is bought" in visit.page.content()
+        stripe.cards["pm_ok"] = {"brand": "visa", "last4": "4242", "exp_month": 8, "exp_year": 2030}
+        visit.click(visit.button("Show and change"))
+        visit.click(visit.button("Pay automatic top-ups with Visa …4242, 8/2030"))
+        visit.click(visit.button("Remove Mastercard …4444, 1/2031"))
+        assert violations(visit) == []
+        assert visit.button("Remove Visa …4242, 8/2030").count() == 0
+        assert visit.complaints == []
+
+    with site_of(customer) as site:
+        customer.defaults["HTTP_HOST"] = site.url.removeprefix("http://")
+        page = link(holder_id="ada", allow_payments=True).url
+        chromium.look(f"{site.url}/", look)
+    invoice.refresh_from_db()
+    [top_up] = TopUp.objects.filter(ended_at=None)
+    assert (invoice.state, reads.balance("ada").available, top_up.method, set(stripe.cards)) == ("paid", 1100, "pm_ok", {"pm_ok"})
+    assert set(stripe.taken.values()) == {1}

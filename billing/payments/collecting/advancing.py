@@ -27,12 +27,12 @@ from billing.models import (
     InvoicePayment,
     Pack,
     PaymentIntent,
-    ProviderCustomer,
     ProviderRefund,
     Purchase,
     PurchaseReturn,
 )
 from billing.models.payments import OPEN_INTENT
+from billing.payments.collecting.buyers import buyer_of
 from billing.payments.providers.configured import able, is_local, provider
 from billing.payments.providers.interface import (
     CANCELED,
@@ -41,7 +41,6 @@ from billing.payments.providers.interface import (
     REQUESTED,
     SUCCEEDED,
     Found,
-    KeepsMethods,
     MoneyBack,
     Order,
     Provider,
@@ -177,17 +176,6 @@ def order_of(intent: PaymentIntent) -> Order:
         checkout=intent.checkout,
         payment=intent.payment,
     )
-
-
-def buyer_of(provider_name: str, customer_id: int) -> str:
-    """Return the provider's id of a customer; make a customer with the provider if there is none. Raises: as `Provider.start`."""
-    known = ProviderCustomer.objects.filter(provider=provider_name, customer_id=customer_id).first()
-    if known is None:
-        ref = able(provider_name, KeepsMethods).make_buyer(Customer.objects.values_list("ref", flat=True).get(pk=customer_id))
-        known, _ = ProviderCustomer.objects.get_or_create(
-            provider=provider_name, customer_id=customer_id, defaults={"provider_id": ref}
-        )
-    return known.provider_id
 
 
 def apply(intent_id: int, found: Found) -> None:

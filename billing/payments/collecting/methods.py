@@ -1,7 +1,7 @@
 """Saved methods of customers: the providers keep them, and nothing of them is stored here.
 
-So a reader waits for a provider, alone of all reads: few at a time, so that a provider that does not answer leaves the threads
-of a process to the others.
+So their readers wait for a provider, alone of all calls and pages: few at a time, so that a provider that does not answer
+leaves the threads of a process to the others.
 """
 
 import threading
@@ -12,6 +12,7 @@ from typing import Final
 from billing.errors import NotFound, ProviderUnavailable
 from billing.models import ProviderCustomer
 from billing.orders.customers import customer_of
+from billing.payments.collecting.buyers import buyer_of
 from billing.payments.providers.configured import able, is_configured
 from billing.payments.providers.interface import KeepsMethods, Method
 
@@ -53,6 +54,21 @@ def _methods_of(ref: str) -> list[Method]:
         if is_configured(row.provider)
         for method in able(row.provider, KeepsMethods).methods(row.provider_id)
     ]
+
+
+def start_saving_method(ref: str, provider: str, return_url: str) -> str:
+    """Return the address at which a customer saves a method with a provider, without a payment.
+
+    Args:
+        return_url: where the customer's browser goes afterwards.
+
+    Raises:
+        Invalid: there is no such provider, or it keeps no methods.
+        NotFound, ProviderUnavailable, ProviderRefused: as `methods_of`.
+    """
+    adapter, customer = able(provider, KeepsMethods), customer_of(ref)
+    with _one_of_few():
+        return adapter.start_saving(buyer_of(provider, customer.pk), return_url)
 
 
 def forget_method(ref: str, method: str, *, dry_run: bool = False) -> list[Method]:

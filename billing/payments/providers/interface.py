@@ -171,5 +171,12 @@ class KeepsMethods(ABC):
         """Return the saved methods of a customer. Raises: as `start`."""
 
     @abstractmethod
+    def start_saving(self, buyer: str, return_url: str) -> str:
+        """Return the address at which a customer saves a method without a payment, and from which the browser comes back.
+
+        Nothing is charged. An address that nobody uses ends by itself. Raises: as `start`.
+        """
+
+    @abstractmethod
     def forget_method(self, method: str) -> None:
         """Forget a saved method. Raises: as `start`."""

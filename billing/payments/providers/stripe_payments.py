@@ -230,6 +230,16 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
         rows = _all(self._client.v1.payment_methods.list, {"customer": buyer, "type": "card"})
         return [Method(id=row["id"], provider=self.name, text=_card_text(row.get("card") or {})) for row in rows]
 
+    def start_saving(self, buyer: str, return_url: str) -> str:
+        parameters: Any = {
+            "mode": "setup",
+            "customer": buyer,
+            "payment_method_types": ["card"],
+            "success_url": return_url,
+            "cancel_url": return_url,
+        }
+        return str(_ask(lambda: self._client.v1.checkout.sessions.create(parameters)).get("url") or "")
+
     def forget_method(self, method: str) -> None:
         _ask(lambda: self._client.v1.payment_methods.detach(method))
 

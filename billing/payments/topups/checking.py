@@ -112,7 +112,7 @@ def top_up(top_up_id: int, *, wait: bool = True) -> PaymentIntent | None:
         if is_paused(terms, attempts) or is_erased(Customer.objects.get(pk=row.customer_id)):
             TopUp.objects.filter(pk=row.pk).update(paused_at=now)
             return None
-        if waits(terms, attempts, now) or _credits_are_coming(row):
+        if waits(terms, attempts, now) or payments_under_way(row).exists() or _credits_are_coming(row):
             return None
         with holder_lock(holder_id) as holder:
             available = ledger.available_under(holder, holder_id=holder_id, credit_type=row.credit_type)
@@ -161,6 +161,15 @@ def attempts_of(row: TopUp) -> list[Attempt]:
     ]
 
 
+def payments_under_way(row: TopUp) -> QuerySet[PaymentIntent]:
+    """Return the open payments of all top-ups of the account: those of a top-up that has ended bring credits too."""
+    return PaymentIntent.objects.filter(top_up_id__in=_top_ups_of_account(row).values("pk"), state__in=OPEN_INTENT)
+
+
+def _top_ups_of_account(row: TopUp) -> QuerySet[TopUp]:
+    return TopUp.objects.filter(holder_id=row.holder_id, credit_type=row.credit_type)
+
+
 def _credits_are_coming(row: TopUp) -> bool:
     return coming_purchases(row).exists()
 
@@ -174,8 +183,7 @@ def coming_purchases(row: TopUp) -> QuerySet[Purchase]:
 
 def spent_minor(row: TopUp, now: datetime) -> int:
     """Return what top-ups of the account have asked for in the current period of the cap, without what failed or was given up."""
-    of_account = TopUp.objects.filter(holder_id=row.holder_id, credit_type=row.credit_type)
     asked = PaymentIntent.objects.filter(
-        top_up_id__in=of_account.values("pk"), recorded_at__gte=period_begins(row.cap_period, now)
+        top_up_id__in=_top_ups_of_account(row).values("pk"), recorded_at__gte=period_begins(row.cap_period, now)
     ).exclude(state__in=(FAILED, CANCELED))
     return asked.aggregate(sum=Sum("amount_minor"))["sum"] or 0

@@ -22,6 +22,11 @@ from ledger.records import Record, UseCase
 from ledger.values import MAX_ACTOR_CHARACTERS, Amount, Choice, CreditType, EntryNumber, Holder, Integer, Text
 
 MAX_COOLDOWN_S: Final = 31 * 24 * 3600
+TERMS: Final = (
+    "holder_id", "credit_type", "threshold", "pack_ref", "packs", "up_to", "customer_id", "cap_minor", "cap_period",
+    "cooldown_seconds", "declines",
+)  # fmt: skip
+"""The columns that stay when another method is charged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,16 @@ class NewTopUp(Record):
     def check_whole(self) -> None:
         if self.up_to is not None and self.up_to < self.threshold:
             raise Invalid(pointer="/up_to", rule="below-threshold", detail="must be the threshold or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTopUpMethod(Record):
+    """The method that a top-up charges from now on."""
+
+    top_up: Annotated[int, EntryNumber("The top-up, by its id.")]
+    method: Annotated[str, Text("The customer's saved method, by the provider's id.", most=200, least=1)]
+    provider: Annotated[str, Text("Who takes the money.", most=32, least=1)] = STRIPE
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +124,30 @@ def top_up_of(top_up_id: int) -> TopUp:
         NotFound: it does not exist.
     """
     return first_of(TopUp.objects.filter(pk=top_up_id), "top-up", top_up_id)
+
+
+def _charge_other_method(request: NewTopUpMethod) -> TopUp:
+    """End a top-up, and declare it again with another method and the same terms; return the new one, which is not paused.
+
+    What its account was charged in the period of the cap still counts.
+
+    Raises:
+        NotFound: it does not exist.
+        TopUpEnded: it has ended.
+        Invalid: the provider keeps no methods.
+    """
+    able(request.provider, KeepsMethods)
+    with locked_transaction(TOP_UP(top_up_of(request.top_up).holder_id)):
+        row = _not_ended(request.top_up)
+        TopUp.objects.filter(pk=row.pk).update(ended_at=timezone.now())
+        made = TopUp.objects.create(
+            **{name: getattr(row, name) for name in TERMS}, provider=request.provider, method=request.method, actor=request.actor
+        )
+        made.refresh_from_db()
+    return made
+
+
+charge_other_method = UseCase(NewTopUpMethod, _charge_other_method)
 
 
 def _resume(request: NewTopUpChange) -> TopUp:

@@ -12,8 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.models import Pack, PaymentIntent, TopUp
-from billing.models.payments import OPEN_INTENT
-from billing.payments.topups.checking import attempts_of, coming_purchases, packs_due, top_up
+from billing.payments.topups.checking import attempts_of, coming_purchases, packs_due, payments_under_way, top_up
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import own_or_joined
 from ledger.errors import HolderBusy, Invalid, LockBusy
@@ -46,7 +45,7 @@ def _of_row(row: TopUp, lack: Lack) -> UnderWay | None:
     """See Note [Payments, then the balance]: what is read here is read again under the lock before money is asked for."""
     if row.paused_at is not None:
         return _named(row, "paused", 0, None)
-    intent = PaymentIntent.objects.filter(top_up_id=row.pk, state__in=OPEN_INTENT).first()
+    intent = payments_under_way(row).first()
     if intent is not None:
         return _of_intent(row, intent)
     if coming := list(coming_purchases(row)):

@@ -1,4 +1,7 @@
-"""A double of Stripe: an HTTP server that keeps what it is asked, and declines, asks for the customer, or does not answer."""
+"""A double of Stripe: an HTTP server that keeps what it is asked, and declines, asks for the customer, or does not answer.
+
+It has pages too, on which a customer in a browser pays, saves a card, or gives up.
+"""
 
 import hashlib
 import hmac
@@ -29,6 +32,10 @@ class StripeDouble:
         """Requests by method and path, without ids."""
         self.keys: dict[str, tuple[int, dict[str, Any]]] = {}
         self.refund_status = "succeeded"
+        self.cards = {OK: {"brand": "visa", "last4": "4242", "exp_month": 8, "exp_year": 2030}}
+        """The saved cards of each customer, by their ids."""
+        self.pages = "https://checkout.example"
+        """Where checkouts are. `serving` has them too, below /checkout."""
         self.executed: dict[str, Callable[[], None]] = {}
         """By the beginning of a request: called when it is executed, before it is answered."""
         self.fault: dict[str, str] = {}
@@ -48,6 +55,32 @@ class StripeDouble:
         session |= {"payment_intent": intent["id"], "status": "complete", "url": None}
         self._take(intent)
         return str(intent["id"])
+
+    def save_card(self, checkout: str) -> None:
+        """The customer saves a card at a checkout without a payment."""
+        assert self.rows[checkout]["mode"] == "setup"
+        self.cards[TWICE] = {"brand": "mastercard", "last4": "4444", "exp_month": 1, "exp_year": 2031}
+        self.rows[checkout] |= {"status": "complete", "url": None}
+
+    def checkout_page(self, checkout: str) -> str:
+        """What the customer sees there."""
+        session = self.rows[checkout]
+        buttons = "".join(
+            f'<form method="post" action="/checkout/{checkout}/{name}"><button>{text}</button></form>'
+            for name, text in (("done", "Save card" if session["mode"] == "setup" else "Pay now"), ("left", "Give up"))
+        )
+        return f'<!doctype html><html lang="en"><title>Checkout</title><h1>Checkout of the stand-in</h1>{buttons}</html>'
+
+    def leave_checkout(self, checkout: str, how: str) -> str:
+        """The customer presses a button there; return the address to which the browser goes."""
+        session = self.rows[checkout]
+        if how == "left":
+            return str(session["cancel_url"])
+        if session["mode"] == "setup":
+            self.save_card(checkout)
+        else:
+            self.pay(checkout)
+        return str(session["success_url"])
 
     def expire(self, checkout: str) -> None:
         """The checkout ends without a payment."""
@@ -102,16 +135,15 @@ class StripeDouble:
         parts = path.strip("/").split("/")[1:]
         self.asked[f"{method} {'/'.join(part for part in parts if '_' not in part or part.startswith('payment_'))}"] += 1
         match method, parts:
+            case "POST", ["checkout", "sessions"] if fields["mode"] == "setup":
+                return 200, self._open_checkout(fields, payment_intent=None, customer=fields["customer"])
             case "POST", ["checkout", "sessions"]:
                 amount = int(fields["line_items[0][price_data][unit_amount]"])
                 metadata = _under("payment_intent_data[metadata]", fields)
-                session = self._make(
-                    "cs", object="checkout.session", status="open", payment_intent=None, amount_total=amount,
-                    currency=fields["line_items[0][price_data][currency]"], metadata=_under("metadata", fields),
-                    payment_intent_data_metadata=metadata,
+                return 200, self._open_checkout(
+                    fields, payment_intent=None, amount_total=amount, currency=fields["line_items[0][price_data][currency]"],
+                    metadata=_under("metadata", fields), payment_intent_data_metadata=metadata,
                 )  # fmt: skip
-                session["url"] = f"https://checkout.example/{session['id']}"
-                return 200, session
             case "POST", ["payment_intents"]:
                 return 200, self._make(
                     "pi", object="payment_intent", amount=int(fields["amount"]), currency=fields["currency"],
@@ -137,10 +169,11 @@ class StripeDouble:
             case "POST", ["customers"]:
                 return 200, self._make("cus", object="customer", metadata=_under("metadata", fields))
             case "POST", ["payment_methods", id, "detach"]:
+                self.cards.pop(id, None)
                 return 200, {"id": id, "object": "payment_method"}
             case "GET", ["payment_methods"]:
-                card = {"brand": "visa", "last4": "4242", "exp_month": 8, "exp_year": 2030}
-                return 200, _list([{"id": OK, "object": "payment_method", "card": card}])
+                cards = self.cards.items()
+                return 200, _list([{"id": name, "object": "payment_method", "card": card} for name, card in cards])
             case "GET", ["refunds" | "disputes" as kind]:
                 wanted = [
                     row
@@ -151,6 +184,12 @@ class StripeDouble:
             case "GET", [*_, id] if id in self.rows:
                 return 200, self.rows[id]
         return 404, {"error": {"type": "invalid_request_error", "message": f"No such path: {method} {path}"}}
+
+    def _open_checkout(self, fields: dict[str, str], **more: Any) -> dict[str, Any]:
+        ends = {name: fields[name] for name in ("mode", "success_url", "cancel_url")}
+        session = self._make("cs", object="checkout.session", status="open", **ends, **more)
+        session["url"] = f"{self.pages}/{session['id']}"
+        return session
 
     def _confirm(self, intent: dict[str, Any], fields: dict[str, str]) -> tuple[int, dict[str, Any]]:
         if intent["status"] == "succeeded":
@@ -203,10 +242,16 @@ def serving(double: StripeDouble) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if (parts := self.path.split("/"))[1] == "checkout":
+                self._send(200, "text/html", double.checkout_page(parts[2]).encode())
+                return
             self._answer("GET", dict(parse_qsl(urlsplit(self.path).query)))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            if (parts := self.path.split("/"))[1] == "checkout":
+                self._send(303, "text/html", b"", Location=double.leave_checkout(parts[2], parts[3]))
+                return
             self._answer("POST", dict(parse_qsl(body)))
 
         def _answer(self, method: str, fields: dict[str, str]) -> None:
@@ -226,10 +271,12 @@ def serving(double: StripeDouble) -> Iterator[str]:
             if fault == "lost":
                 self._hang_up()
                 return
-            content = json.dumps(answer).encode()
+            self._send(status, "application/json", json.dumps(answer).encode())
+
+        def _send(self, status: int, kind: str, content: bytes, **headers: str) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
+            for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
 

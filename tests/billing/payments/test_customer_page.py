@@ -15,8 +15,10 @@ from billing.dunning.messages import message_of
 from billing.dunning.models import Mail
 from billing.models import Customer, Invoice, InvoicePayment, PaymentIntent, Purchase, TopUp
 from billing.payments.collecting.advancing import advance
-from billing.payments.customer_page import _smallest_units, pay_link
+from billing.payments.collecting.methods import start_saving_method
+from billing.payments.customer_page import _method_name, _smallest_units, pay_link
 from billing.payments.providers.configured import provider
+from billing.payments.providers.interface import Method
 from billing.payments.providers.stripe_payments import StripeProvider
 from billing.testing import PackFactory
 from ledger.errors import Invalid
@@ -25,7 +27,7 @@ from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.units import CreditUnit
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory
-from tests.billing.payments.stripe_double import SECRET, StripeDouble, serving
+from tests.billing.payments.stripe_double import OK, SECRET, TWICE, StripeDouble, serving
 from tests.billing.test_customer_page import billed
 from tests.ledger.api.conftest import ApiClient
 
@@ -204,6 +206,81 @@ def test_a_top_up_is_turned_on_with_a_saved_card_and_off(client: Client, stripe:
     browser.press("Turn off")
     top_up.refresh_from_db()
     assert (top_up.ended_at is not None, "It is off." in browser.html) == (True, True)
+
+
+VISA, MASTERCARD = "Visa …4242, 8/2030", "Mastercard …4444, 1/2031"
+
+
+def saved_card(browser: Browser, stripe: StripeDouble) -> None:
+    """The customer saves a card, and comes back."""
+    leads_to = browser.press("Save a card")["Refresh"]
+    checkout = leads_to.rpartition("/")[2]
+    assert leads_to == f"0; url=https://checkout.example/{checkout}"
+    stripe.save_card(checkout)
+    browser.shown = browser.client.get(stripe.rows[checkout]["success_url"])
+
+
+def test_a_card_is_saved_charged_from_then_on_and_the_old_one_removed(client: Client, stripe: StripeDouble) -> None:
+    CustomerFactory(holder_id="ada")
+    pack = PackFactory(name="Starter")
+    visa = stripe.cards.pop(OK)
+    browser = Browser(client)
+    browser.press("Show and change")
+    assert ("There is no saved card." in browser.html, list(browser.buttons)) == (True, ["Save a card"])
+    saved_card(browser, stripe)
+    assert list(browser.buttons) == [f"Remove {MASTERCARD}", "Save a card"]
+    browser = Browser(client)
+    browser.press("Turn on")
+    browser.fill(threshold="300", pack=str(pack.pk), method=TWICE)
+    stripe.cards[OK] = visa
+    browser.press("Show and change")
+    assert list(browser.buttons) == [f"Pay automatic top-ups with {VISA}", f"Remove {VISA}", "Save a card"]
+    assert re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", browser.html) == [
+        (MASTERCARD, "pays the automatic top-up"), (VISA, "saved"),
+    ]  # fmt: skip
+    removes_visa = browser.buttons[f"Remove {VISA}"]
+    browser.press(f"Pay automatic top-ups with {VISA}")
+    first, second = TopUp.objects.order_by("pk")
+    assert (first.ended_at is not None, second.method, second.threshold, second.pack_ref, second.actor) == (
+        True, OK, 300, pack.code, "customer page",
+    )  # fmt: skip
+    assert browser.send(removes_visa).status_code == 409
+    assert set(stripe.cards) == {OK, TWICE}
+    browser = Browser(client)
+    browser.press("Show and change")
+    browser.press(f"Remove {MASTERCARD}")
+    assert (set(stripe.cards), list(browser.buttons)) == ({OK}, ["Save a card"])
+    assert not PaymentIntent.objects.exists()
+
+
+def test_the_page_waits_for_no_provider_and_says_if_cards_cannot_be_read(client: Client, stripe: StripeDouble) -> None:
+    customer = CustomerFactory(holder_id="ada")
+    start_saving_method(customer.ref, "stripe", "https://shop.example")
+    stripe.fault = {"payment_methods": "down"}
+    browser = Browser(client)
+    assert (browser.shown.status_code, "Your saved cards" in browser.html) == (200, True)
+    assert browser.press("Show and change").status_code == 503
+    assert "Nothing has changed" in browser.html
+
+
+def test_the_cards_of_others_are_not_there(client: Client, stripe: StripeDouble) -> None:
+    for holder in ("ada", "eve"):
+        start_saving_method(CustomerFactory(holder_id=holder).ref, "stripe", "https://shop.example")
+    stripe.cards = {}
+    link = customer_page.link(holder_id="eve", allow_payments=True).url
+    name = _method_name(Method(id=OK, provider="stripe", text=""))
+    for verb in ("card_remove", "card_charge"):
+        assert client.post(link.replace("/c/?", f"/c/actions/{verb}-{name}?")).status_code == 410
+    assert stripe.asked["POST payment_methods/detach"] == 0
+
+
+def test_without_a_provider_that_keeps_cards_there_is_no_list_of_them(client: Client, settings: Any) -> None:
+    settings.PAYMENT_PROVIDERS = {}
+    CustomerFactory(holder_id="ada")
+    link = customer_page.link(holder_id="ada", allow_payments=True).url
+    assert "Your saved cards" not in client.get(link).content.decode()
+    assert client.post(link.replace("/c/?", "/c/actions/card_add-new?")).status_code == 410
+    assert client.get(link.replace("/c/?", "/c/steps/cards-all?")).status_code == 410
 
 
 def test_a_link_without_payments_has_no_button_and_does_nothing(client: Client, stripe: StripeDouble) -> None:

@@ -189,5 +189,6 @@ def test_stripe_mock_accepts_the_shape_of_every_request() -> None:
         assert adapter.key_of(made.payment) is not None
         assert adapter.make_buyer("CUST-1")
         adapter.methods("cus_1")
+        assert adapter.start_saving("cus_1", "https://shop.example/")
         adapter.forget_method("pm_1")
         adapter.close()

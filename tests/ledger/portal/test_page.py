@@ -56,6 +56,30 @@ def seen(client: Client, holder: str = "ada", more: str = "", **fields: Any) -> 
 
 
 @pytest.mark.usefixtures("stopped_clock")
+def test_the_page_shows_limits(client: Client) -> None:
+    who = {"holder_id": "team"}
+    services.grant(**who, amount=10_000, idempotency_key="1")
+    services.set_budget(**who, budget="all", limit=5_000, window="rolling", hours=48, idempotency_key="2")
+    services.set_budget(**who, budget="b", limit=1_000, window="month", by="label", label="member", idempotency_key="3")
+    for member, amount in (("<ben>", 1_000), ("cleo", 250)):
+        services.spend(**who, amount=amount, metadata={"member": member}, idempotency_key=member)
+    html, data = seen(client, "team", language="de")
+    named = [(row["name"], row["subject"], row["limit"], row["used"], row["remaining"]) for row in data["limits"]]
+    assert named == [("all", None, 5_000, 1_250, 3_750), ("b", "<ben>", 1_000, 1_000, 0), ("b", "cleo", 1_000, 250, 750)]
+    assert (data["limits"][1]["window"], data["limits"][1]["mode"], data["limits"][1]["within"]) == ("month", "hard", [])
+    assert all(row["resets_at"] for row in data["limits"])
+    for text in ("Limits", "Alles", "5.000 credits in 48 Stunden", "1.000 credits im Monat", "&lt;ben&gt;"):
+        assert text in html
+    hidden, data = seen(client, "team", hide_amounts=True)
+    assert (data["limits"], "cleo" in hidden) == ([], False)
+
+
+def test_without_limits_nothing_is_said_of_them(client: Client, ada: str) -> None:
+    html, data = seen(client)
+    assert (data["limits"], 'id="limits"' in html) == ([], False)
+
+
+@pytest.mark.usefixtures("stopped_clock")
 def test_the_page_shows_balance_lots_usage_and_history(client: Client, ada: str) -> None:
     html, data = seen(client)
     assert [(each["credit_type"], each["available"], each["held"]) for each in data["accounts"]] == [
@@ -196,7 +220,7 @@ def test_the_number_of_statements_does_not_grow(client: Client, ada: str, django
         services.grant(holder_id="ada", amount=1, idempotency_key=f"grant-{number}")
     with CaptureQueriesContext(connection) as then:
         client.get(made.url)
-    assert len(first) == len(then) <= 6
+    assert len(first) == len(then) <= 7
     assert not [each["sql"] for each in then if "lock" in each["sql"].lower()]
 
 

@@ -7,19 +7,22 @@ import pytest
 from django.utils import timezone
 
 from billing.auditing import consistency
+from billing.errors import TopUpEnded
 from billing.models import PaymentIntent, Purchase, TopUp
 from billing.orders.erasure import erase_customer
 from billing.payments.collecting.advancing import advance
 from billing.payments.purchases.due import settle_due
 from billing.payments.topups.checking import top_up, top_up_due
-from billing.payments.topups.declaring import end_top_up, resume_top_up, set_top_up
+from billing.payments.topups.declaring import charge_other_method, end_top_up, resume_top_up, set_top_up
+from billing.payments.topups.under_way import top_up_under_way
 from billing.testing import CustomerFactory, PackFactory
 from ledger import reads as ledger_reads
 from ledger import services
 from ledger.errors import Invalid
+from ledger.services import Lack
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, text_of_response
-from tests.billing.payments.stripe_double import DECLINED, OK, StripeDouble
+from tests.billing.payments.stripe_double import DECLINED, OK, TWICE, StripeDouble
 from tests.billing.payments.test_stripe import stripe
 from tests.ledger.api.conftest import ApiClient
 
@@ -72,6 +75,36 @@ def test_while_a_payment_is_under_way_or_its_credits_are_coming_nothing_more_is_
     assert (balance(), top_up(made.pk)) == (0, None)
     settle_due()
     assert (balance(), top_up(made.pk), PaymentIntent.objects.count()) == (1100, None, 1)
+
+
+@pytest.mark.parametrize("is_new_method", [False, True])
+def test_new_terms_or_another_card_wait_for_the_payment_that_is_under_way(stripe: StripeDouble, is_new_method: bool) -> None:
+    made = declared(cap_minor=3999)
+    first = top_up(made.pk)
+    assert first is not None
+    new = charge_other_method(top_up=made.pk, method=TWICE) if is_new_method else declared(cap_minor=3999)
+    told = top_up_under_way(Lack(holder_id="ada", credit_type="credits", available=0, starts=True))
+    assert told is not None
+    assert (top_up(new.pk), told.top_up["state"], PaymentIntent.objects.count()) == (None, "requested", 1)
+    assert (run(), balance(), PaymentIntent.objects.count()) == (0, 1100, 1)
+
+
+def test_another_card_keeps_the_terms_and_ends_the_pause(stripe: StripeDouble) -> None:
+    made = declared(DECLINED, declines=1, cap_minor=5000, cap_period="week", up_to=900)
+    run()
+    run()
+    made.refresh_from_db()
+    assert (made.paused_at is not None, balance()) == (True, 0)
+    new = charge_other_method(top_up=made.pk, method=OK, actor="ops")
+    assert (new.method, new.paused_at, new.actor, new.cap_minor, new.cap_period, new.up_to, new.packs) == (
+        OK, None, "ops", 5000, "week", 900, None,
+    )  # fmt: skip
+    assert (run(), balance()) == (1, 1100)
+    with pytest.raises(TopUpEnded):
+        charge_other_method(top_up=made.pk, method=OK)
+    with pytest.raises(Invalid, match="provider"):
+        charge_other_method(top_up=new.pk, method=OK, provider="manual")
+    assert TopUp.objects.filter(ended_at=None).get().pk == new.pk
 
 
 def test_expired_credits_and_credits_of_later_do_not_count(stripe: StripeDouble) -> None:
