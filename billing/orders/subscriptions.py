@@ -295,7 +295,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     """
     check_instant("/effective_at", effective_at)
     check_instant("/ends_at", wish.ends_at)
-    check_instant(TIMES["trial_end"], wish.trial_end)
+    check_instant("/trial_end", wish.trial_end)
     check_instant("/anchor_at", wish.anchor_at)
     with locked_transaction(SUBSCRIPTION_INTENT(ref)) as lock:
         subscription = started(ref)
@@ -530,9 +530,11 @@ def _check_trial(subscription: Subscription, trial_end: datetime) -> None:
     """Refuse to move the end of a trial that has ended: the time after it may be billed already."""
     subscription.refresh_from_db(fields=["trial_end"])
     if subscription.trial_end is None or subscription.trial_end <= present(subscription):
-        raise Invalid(pointer=TIMES["trial_end"], rule="trial-goes-on", detail="the subscription is not in a trial")
+        raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
     if trial_end < subscription.started_at:
-        raise Invalid(pointer="/trial_end", rule="after-start", detail="a trial must not end before the subscription starts")
+        raise Invalid(
+            pointer="/trial_end", rule="after-start", detail="a trial must not end before the subscription starts"
+        )
 
 
 def _moves_at(subscription: Subscription, anchor_at: datetime, effective_at: datetime) -> datetime:

@@ -140,7 +140,7 @@ def test_a_search_reads_no_whole_table(client):
     spend = next(entry for entry in made if entry.kind == "spend")
     for word in (spend.reference, spend.idempotency_key, spend.holder_id, "nothing-at-all"):
         cost = cost_of(client, f"{SEARCH}?s={word}&extended=1")
-        assert len(cost.statements) <= 40
+        assert len(cost.statements) <= 60, "each noun is asked once, those that people mistype once more"
         assert cost.plans
         for plan in cost.plans:
             assert "Seq Scan on ledger_entry" not in plan, f"{word}:\n{plan}"
