@@ -235,16 +235,18 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     def body(self) -> dict[str, Any]:
         """Return the JSON with the prices that are not empty."""
         self._filled = [index for index in range(self._prices) if not index or not prices.is_empty(index, self.data)]
-        whole = {"prices": [prices.price_typed(index, self.cleaned_data) for index in self._filled]}
-        price = self._overage_price()
+        body = super().body()
+        body["prices"] = [prices.price_typed(index, self.cleaned_data) for index in self._filled]
+        price, per = self._overage_price(), self.cleaned_data.get("overage_per")
         if price is not None:
-            whole["overage"] = {  # type: ignore[assignment]
+            body["overage"] = {
                 "credit_type": self.cleaned_data.get("credit_type") or "credits",
                 "price": price,
                 "limit_credits": self.cleaned_data.get("overage_limit"),
                 "limit_minor": self.cleaned_data.get("overage_cost"),
+                **({"per_quantity_of": per} if per else {}),
             }
-        return super().body() | whole
+        return body
 
     def _overage_price(self) -> dict[str, Any] | None:
         """Return the price of the overage: per credit, or that of the plan's present version if it has another model."""

@@ -241,6 +241,15 @@ def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_versio
     assert (coupon.name, coupon.names) == ("Launch offer", {"de": "Startrabatt"})
 
 
+def test_the_limit_of_an_overage_counts_for_each_unit_as_typed(client):
+    seats = {"price_0_key": "seats", "price_0_model": "unit"}
+    typed = PLAN | seats | {"grants": "10", "overage_amount": "0.02", "overage_limit": "5", "overage_per": "seats"}
+    response = send_both_steps(client, f"{BILLING}/plan/add/", typed)
+    assert response.status_code == 302, text_of_response(response)
+    plan = Plan.objects.get()
+    assert (plan.overage["per_quantity_of"], plan.overage["limit_credits"]) == ("seats", 5)
+
+
 @pytest.mark.slow
 def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)

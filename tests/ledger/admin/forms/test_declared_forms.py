@@ -115,7 +115,9 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         assert str(limit) in str(value.openapi())
     # The form shows it, and refuses what is beyond, in the same words.
     # Terms of credits count only together with how many or how much.
-    beside = {"grants": "1", "unit_value": "1"} if name == "credit_type" else {}
+    beside = {"grants": "1", "unit_value": "1"} if name == "credit_type" or name.startswith("allowance_") else {}
+    # So do those of the overage with its price, and how often with of what.
+    beside |= {"overage_per": {"overage_amount": "1"}, "allowance_count": {"allowance_unit": "week"}}.get(name, {})
     # A currency counts only together with an amount, and an amount has a currency.
     if name == "currency":
         beside |= {"kind": "amount", "paid": "1"}
