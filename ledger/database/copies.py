@@ -29,7 +29,7 @@ _SPACES: Final = r"[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u20
 _GUARDED: Final = rf"""CASE
         WHEN left({{0}}, 1) IN (E'\t', E'\r', E'\n')
             OR normalize(left(regexp_replace({{0}}, '^{_SPACES}+', ''), 1), NFKC) ~ '^[{"".join(STARTS_A_FORMULA)}]'
-        THEN '''' || {{0}} ELSE {{0}} END"""
+        THEN '''' || ({{0}}) ELSE {{0}} END"""
 _TIME: Final = """to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 # A JSON text has no control characters, so nothing in it is quoted or doubled.
 _LINES: Final = r"(FORMAT csv, QUOTE E'\x01', DELIMITER E'\x02')"

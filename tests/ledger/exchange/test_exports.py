@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ledger import services
 from ledger.database.copies import BYTE_ORDER_MARK, Field, cell, select
 from ledger.errors import InsufficientCredits, Invalid
-from ledger.exports import export
+from ledger.exports import EXPORTS, export
 from ledger.models import Entry
 from ledger.testing import unique
 
@@ -127,6 +127,15 @@ def test_the_server_guards_the_texts_that_pages_guard(db: None, text: str) -> No
         cursor.execute(select({"t": Field("given.t", "text")}, "FROM (SELECT %s::text AS t) AS given", "csv"), [text])
         [(guarded,)] = cursor.fetchall()
     assert guarded == cell(text)
+
+
+def test_every_export_is_written_in_both_forms_with_the_same_number_of_rows(holder: str) -> None:
+    applies_to = {"labels": {"member": ["=ada"]}}
+    services.grant(holder_id=holder, amount=5, idempotency_key="for ada", applies_to=applies_to)
+    for name in EXPORTS:
+        assert len(rows(name)) == len(lines(name)), name
+    [restricted] = [row["applies_to"] for row in rows("lots", holder=holder) if row["applies_to"]]
+    assert json.loads(restricted) == {"labels": {"member": ["=ada"]}}
 
 
 def test_lots_add_up_to_the_balance_and_to_what_is_held(holder: str) -> None:
