@@ -266,6 +266,10 @@ SPECTACULAR_SETTINGS = {
         {"name": "Books", "description": "What sold credits are worth: deferred revenue by month, and at an instant."},
         {"name": "Operation", "description": "Whether the process is alive and can serve requests. These calls need no key."},
         {"name": "Signals", "description": "Webhooks get what happens, signed and in order. Alerts say when an account is low."},
+        {
+            "name": "Shadow",
+            "description": "What the ledger would decide beside another system of balances, until its holders move in, and back.",
+        },
         {"name": "Customer's page", "description": "Links to a page on which a customer sees balance, usage and invoices."},
         {"name": "API keys", "description": "The API key of a request, and what it may do."},
         {"name": "About", "description": "The paths of this API."},

@@ -532,9 +532,7 @@ def _check_trial(subscription: Subscription, trial_end: datetime) -> None:
     if subscription.trial_end is None or subscription.trial_end <= present(subscription):
         raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
     if trial_end < subscription.started_at:
-        raise Invalid(
-            pointer="/trial_end", rule="after-start", detail="a trial must not end before the subscription starts"
-        )
+        raise Invalid(pointer="/trial_end", rule="after-start", detail="a trial must not end before the subscription starts")
 
 
 def _moves_at(subscription: Subscription, anchor_at: datetime, effective_at: datetime) -> datetime:

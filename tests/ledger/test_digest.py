@@ -18,6 +18,7 @@ from ledger.rules.cost_shares import CostChange, LotCost
 from ledger.rules.entries import GENESIS
 from ledger.rules.lots import LOT_SOURCES, SINCE_ITS_GRANT, decode, encode
 from ledger.rules.overage import Overage
+from ledger.rules.purposes import Purpose
 from tests.benchmarks.histories import row
 
 # docs/explanation/ledger.md shows how this is computed again with psql and with python.
@@ -69,6 +70,11 @@ JSON = st.recursive(
     lambda values: st.lists(values, max_size=3) | st.dictionaries(NASTY, values, max_size=3),
     max_leaves=8,
 )
+PURPOSES = (
+    Purpose(rates=("a", "b")),
+    Purpose(labels=(("member", ("\\", "é")),)),
+    Purpose(rates=("model-1",), labels=(("member", ("ada",)),)),
+)
 LOTS = st.lists(
     st.builds(
         Lot,
@@ -78,6 +84,8 @@ LOTS = st.lists(
         st.none() | INSTANTS,
         st.integers(0, 32_767),
         st.sampled_from(LOT_SOURCES),
+        st.booleans(),
+        st.none() | st.sampled_from(PURPOSES),
     ),
     max_size=4,
 ).map(tuple)

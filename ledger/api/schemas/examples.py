@@ -232,6 +232,7 @@ RECURRING_GRANT: dict[str, Any] = {
     "rollover_cap": None,
     "ends_at": None,
     "periods": None,
+    "applies_to": None,
     "set_by": 4,
     "last_entry": None,
     "granted_until": None,

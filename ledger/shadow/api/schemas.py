@@ -159,7 +159,7 @@ class MovedSinceSerializer(serializers.Serializer):
     """Entries of a kind."""
 
     entries = Whole(help_text="How many.")
-    amount = Whole(help_text="What they changed of the balance.")
+    amount = Whole(min_value=-(2**63 - 1), max_value=2**63 - 1, help_text="What they changed of the balance, signed.")
 
 
 class MovedLotSerializer(serializers.Serializer):

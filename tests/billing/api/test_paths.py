@@ -11,10 +11,14 @@ from jsonschema import Draft202012Validator
 from billing.api import paths, urls
 from billing.api.paths import PathParameter
 from billing.books.api import urls as book_urls
+from billing.dunning.api import paths as dunning_paths
+from billing.dunning.api import urls as dunning_urls
 from ledger_project.api.documents import openapi_document
 
-DECLARED = {each.name: each for each in vars(paths).values() if isinstance(each, PathParameter)}
-PATTERNS: list[URLPattern] = [*urls.urlpatterns, *book_urls.urlpatterns]
+DECLARED = {
+    each.name: each for module in (paths, dunning_paths) for each in vars(module).values() if isinstance(each, PathParameter)
+}
+PATTERNS: list[URLPattern] = [*urls.urlpatterns, *book_urls.urlpatterns, *dunning_urls.urlpatterns]
 TYPED: dict[str, list[Any]] = {
     "ref": ["SUB-1234", "a", "x" * 64, "x" * 65, "", "a b", "-a"],
     "row_id": [1, 10, 0, -1],

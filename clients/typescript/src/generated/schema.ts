@@ -5223,9 +5223,13 @@ export interface components {
             entries: number;
             /**
              * Format: int64
-             * @description What they changed of the balance.
+             * @description What they changed of the balance, signed.
              */
             amount: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description What became of a subscription. */
         MovedSubscription: {

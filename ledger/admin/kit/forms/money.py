@@ -124,7 +124,7 @@ class MoneyField(forms.Field):
     def __init__(self, *, least: Decimal | int, most: Decimal | int, is_minor: bool, **options: Any) -> None:
         widget = MoneyInput(attrs={"inputmode": "decimal", "autocomplete": "off", "spellcheck": "false"})
         super().__init__(widget=widget, **options)
-        self._least, self._most, self._is_minor = least, most, is_minor
+        self.min_value, self.max_value, self._is_minor = least, most, is_minor
         self.currency = ""
 
     def set_currency(self, currency: str, currency_field: str = "") -> None:
@@ -154,10 +154,10 @@ class MoneyField(forms.Field):
     def validate(self, value: Any) -> None:
         """Refuse an amount outside of its range."""
         super().validate(value)
-        if value is not None and value < self._least:
-            raise ValidationError(f"{self.label} must be at least {self.typed(self._least)} {self.currency}.")
-        if value is not None and value > self._most:
-            raise ValidationError(f"{self.label} must be at most {self.typed(self._most)} {self.currency}.")
+        if value is not None and value < self.min_value:
+            raise ValidationError(f"{self.label} must be at least {self.typed(self.min_value)} {self.currency}.")
+        if value is not None and value > self.max_value:
+            raise ValidationError(f"{self.label} must be at most {self.typed(self.max_value)} {self.currency}.")
 
     def prepare_value(self, value: Any) -> Any:
         """Return the value in its typed form."""

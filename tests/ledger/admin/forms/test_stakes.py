@@ -1,5 +1,7 @@
 """Every form says what it moves, or why it needs no second operator; the process does not start with one that says neither."""
 
+from importlib import import_module
+
 import pytest
 from django.contrib import admin
 
@@ -75,4 +77,6 @@ def test_every_page_of_a_form_with_a_stake_can_try_it_out() -> None:
 
 def _pages(base: type) -> list[type]:
     admin.autodiscover()
+    # It is loaded with the page that it belongs to.
+    import_module("billing.dunning.pages.holds")
     return [each for child in base.__subclasses__() for each in (child, *_pages(child))]

@@ -1466,6 +1466,7 @@ class MovedSince(TypedDict):
 
     entries: int
     amount: int
+    exact_integers: NotRequired[dict[str, str]]
 
 
 class MovedSubscription(TypedDict):
