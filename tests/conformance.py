@@ -35,7 +35,7 @@ PATHS = {
 # These are answered with a result for each operation or event: a wrong one has its own, and does not refuse the others.
 RESULT_FOR_EACH = """
 [[operations]]
-include-path = ["/v1/batches", "/v1/usage-events"]
+include-path = ["/v1/batches", "/v1/usage-events", "/v1/observations"]
 checks.negative_data_rejection.expected-statuses = [200, 400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
 """
 
