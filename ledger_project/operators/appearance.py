@@ -82,7 +82,7 @@ SECTIONS: Final = (
             _list("Entries", "ledger.entrylisting"),
             _list("Refusals", "ledger.refusallisting"),
             _list("Alerts", "ledger_signals.alert"),
-            _list("Shadow", "ledger_shadow.observation"),
+            _list("Observations", "ledger_shadow.observation"),
         ),
     ),
     Section("Subscriptions", "autorenew", (_list("Subscriptions", "billing.subscription"),)),

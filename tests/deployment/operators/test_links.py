@@ -32,6 +32,7 @@ from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.orders.tax_declarations import NewTax, declare
+from billing.statements_in.models import BankReceipt
 from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.errors import InsufficientCredits
@@ -39,6 +40,7 @@ from ledger.keys.api_keys import create_api_key
 from ledger.models import CreditType
 from ledger.operators import approvals
 from ledger.rules import GrantRequest
+from ledger.shadow.observing import observe
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookChangeRequest, WebhookRequest, change_webhook, create_webhook
@@ -277,6 +279,12 @@ def billing_of_everything() -> list[str]:
     Mail.objects.create(
         kind="invoice", invoice_id=paid.pk, customer_id=owner.pk, identity=uuid4(), recipient="ada@example.com", state="bounced"
     )
+    BankReceipt.objects.create(
+        name="bank-1", booked_on=now.date(), value_on=now.date(), currency="EUR", amount_minor=500, text="no number",
+        file="f" * 64, actor="key:shop", state="left", why="The text names no invoice.", waits_for_person=True,
+    )  # fmt: skip
+    for key, operation, balance in (("seen", "grant", 5), ("differs", "spend", 9)):
+        observe(holder_id="ada", idempotency_key=key, operation=operation, amount=5, balance=balance)
     return ["WAITING-1", trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
 
 

@@ -21,7 +21,7 @@ PAGES = {
     "Rates": "/admin/ledger/ratelisting/",
     "Batches": "/admin/ledger/batchlisting/",
     "Alerts": "/admin/ledger_signals/alert/",
-    "Shadow": "/admin/ledger_shadow/observation/",
+    "Observations": "/admin/ledger_shadow/observation/",
     "Webhooks": "/admin/ledger_signals/webhook/",
     "Month": "/admin/ledger/account/month-end/",
     "Year": "/admin/billing/run/year/",
