@@ -413,13 +413,10 @@ class CustomerPayments:
         method = self._method(name)
         if method is None:
             return None
-        for row in self._top_ups_with_another_card(method):
+        mine = self._top_ups().filter(customer_id=self._customer.pk)
+        for row in mine.exclude(provider=method.provider, method=method.id):
             charge_other_method(top_up=row.pk, method=method.id, provider=method.provider, actor=ACTOR)
         return f"{CARDS}-all"
-
-    def _top_ups_with_another_card(self, method: Method) -> QuerySet[TopUp]:
-        mine = self._top_ups().filter(customer_id=self._customer.pk)
-        return mine.exclude(provider=method.provider, method=method.id)
 
     def _method(self, name: _Name) -> Method | None:
         return next((each for each in self._methods() if _method_name(each) == name.subject), None)
@@ -555,11 +552,13 @@ class CustomerPayments:
     def _card_step(self, shown: Shown) -> Step:
         """Return the saved cards, what each pays, and what can be done with it."""
         texts, methods = TEXTS[shown.language.code], self._methods()
-        charged = set(self._top_ups().values_list("provider", "method"))
+        top_ups = list(self._top_ups())
+        charged = {(row.provider, row.method) for row in top_ups}
+        charged_to_customer = {(row.provider, row.method) for row in top_ups if row.customer_id == self._customer.pk}
         buttons = []
         for method in methods:
             name = _method_name(method)
-            if self._top_ups_with_another_card(method).exists():
+            if charged_to_customer - {(method.provider, method.id)}:
                 text = texts["card_charge"].format(card=method.text)
                 buttons.append(Cell(text, action=shown.action_url(f"{CARD_CHARGE}-{name}")))
             if (method.provider, method.id) not in charged:

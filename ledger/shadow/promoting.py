@@ -144,7 +144,7 @@ def promote(
 
     Raises:
         Invalid: there are too many, or a holder is named twice or is none.
-        HolderBusy, SequenceTaken, OutcomeUnknown: repeat it; whoever has moved is not moved again.
+        HolderBusy, SequenceTaken, OutcomeUnknown: repeat it; a holder that has moved is not moved again.
     """
     return _moved(moves, _Promoting(reason, actor, request_id), dry_run=dry_run)
 

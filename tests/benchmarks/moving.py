@@ -375,7 +375,7 @@ def main() -> None:
         steps = move(shop, decisions=decisions)
         check(shop, differing(shop))
         for step in steps:
-            sys.stdout.write(f"{step.name}: {step.seconds:,.1f} s, {step.answered:,} spends answered meanwhile\n")
+            sys.stdout.write(f"{step.name}: {step.seconds:,.1f} s, {step.answered:,} spends answered in that time\n")
         sys.stdout.write(
             f"{holders:,} holders, {shop.sent:,} decisions observed, {shop.jobs['ledger']:,} spends in the ledger, 0 lost\n"
         )

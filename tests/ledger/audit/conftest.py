@@ -28,7 +28,7 @@ COUNTED_AS_STORED = """
     CREATE TRIGGER counted_as_stored AFTER INSERT ON ledger_entry FOR EACH ROW EXECUTE FUNCTION pg_temp.count_entry();
     CREATE TRIGGER forgotten AFTER DELETE ON ledger_entry FOR EACH STATEMENT EXECUTE FUNCTION pg_temp.count_entry();
 """
-"""Whoever stores entries without the ledger's triggers has the counters say what the entries count."""
+"""Sets the counters to what the entries count, where a test stores entries without the triggers of the ledger."""
 
 
 @pytest.fixture

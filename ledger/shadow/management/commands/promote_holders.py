@@ -23,7 +23,7 @@ COLUMNS: Final = ("holder", "credit_type", "balance", "sequence", "since", "lots
 
 
 class Command(CommandWithExamples):
-    """Any number of these commands may run at once, on any machines: a holder moves once, whoever asks first."""
+    """Any number of these commands may run at once, on any machines: a holder moves once."""
 
     help = (
         "Move the credits of observed holders into the ledger, each once, up to 500 in a transaction; or with --back out of it "
