@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from ledger.errors import Invalid
 from ledger.exchange.files import Line, decode
 from ledger.records import Shape, field_of
-from ledger.rules import GrantRequest, RefundRequest, Request, RevokeRequest, SpendRequest
+from ledger.rules import GrantRequest, RecurringGrantRequest, RefundRequest, Request, RevokeRequest, SpendRequest
 from ledger.rules.requests import REQUEST_OPTIONS
 from ledger.values import (
     MAX_REFERENCE_CHARACTERS,
@@ -24,7 +24,7 @@ from ledger.values import (
     Value,
 )
 
-IMPORTED: Final[tuple[type[Request], ...]] = (GrantRequest, SpendRequest, RefundRequest, RevokeRequest)
+IMPORTED: Final[tuple[type[Request], ...]] = (GrantRequest, SpendRequest, RefundRequest, RevokeRequest, RecurringGrantRequest)
 OF: Final = {"refund": "spend", "revoke": "grant"}
 """The field of a request that names an earlier entry, which a file names by the row that made it, in `of`."""
 KEY_PREFIX: Final = "import/"
@@ -39,7 +39,11 @@ def _row_id(text: str) -> Text:
 
 
 def _shape(declared: type[Request]) -> Shape[Any]:
+    """Return the fields of a row: a recurring grant is set now, whenever its periods begin; others have a time of their own."""
     named = [field_of("of", _row_id("The row that it refers to."), required=True)]
+    occurred_at = field_of("occurred_at", Time("When it happened; by default now.", null=True), required=False)
+    in_first = Time("An instant of the first period that is granted here; by default now.", null=True)
+    first_at = field_of("first_at", in_first, required=False)
     return Shape(
         declared,
         without=REQUEST_OPTIONS | {"holder_id", OF.get(declared.operation, "")},
@@ -47,7 +51,7 @@ def _shape(declared: type[Request]) -> Shape[Any]:
             field_of("row", _row_id("The id of the row in its source."), required=True),
             field_of("holder", Holder("The holder of the credits."), required=True),
             field_of("operation", Choice(OPERATIONS, "The kind of operation."), required=True),
-            field_of("occurred_at", Time("When it happened; by default now.", null=True), required=False),
+            first_at if declared is RecurringGrantRequest else occurred_at,
             *(named if declared.operation in OF else []),
         ],
     )

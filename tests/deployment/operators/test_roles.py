@@ -115,9 +115,9 @@ def test_no_code_spells_a_permission_outside_the_tables():
     assert spelled == {
         "ledger/api/kit/front/request_traces.py: ledger.request_id",
         # What Stripe calls its objects.
-        "ledger/exchange/sources.py: billing.credit_grant",
-        "ledger/exchange/sources.py: billing.credit_balance_summary",
-        "ledger/exchange/sources.py: billing.credit_balance_transaction",
+        "ledger/exchange/stripe_exports.py: billing.credit_grant",
+        "ledger/exchange/stripe_exports.py: billing.credit_balance_summary",
+        "ledger/exchange/stripe_exports.py: billing.credit_balance_transaction",
     }
     every = {f"{p.content_type.app_label}.{p.codename}" for p in Permission.objects.select_related("content_type")}
     assert set(PERMISSIONS) <= every

@@ -276,12 +276,17 @@ def test_a_refused_row_is_on_record_and_stays_refused(holder: str, run: Any) -> 
 
 
 INVALID = [
-    ({"operation": "pay"}, "operation: This must be one of grant, spend, refund, revoke."),
-    ({"operation": ["grant"]}, "operation: This must be one of grant, spend, refund, revoke."),
-    ({"operation": {}}, "operation: This must be one of grant, spend, refund, revoke."),
+    ({"operation": "pay"}, "operation: This must be one of grant, spend, refund, revoke, recurring_grant."),
+    ({"operation": ["grant"]}, "operation: This must be one of grant, spend, refund, revoke, recurring_grant."),
+    ({"operation": {}}, "operation: This must be one of grant, spend, refund, revoke, recurring_grant."),
     ({"holder": "h", "operation": "grant", "amount": 1}, "row: This is required."),
     ({"row": "é", "holder": "h", "operation": "grant", "amount": 1}, "row: This must match"),
     ({"row": "1", "holder": " h", "operation": "grant", "amount": 1}, "holder: "),
+    (
+        {"row": "1", "holder": "h", "operation": "recurring_grant", "recurring_grant": "m", "interval": "month", "amount": 5}
+        | {"occurred_at": "2026-01-01T00:00:00Z"},
+        "occurred_at: This",
+    ),
     ({"row": "1", "holder": "h", "operation": "grant", "amount": 1.5}, "amount: This must be a JSON integer"),
     ({"row": "1", "holder": "h", "operation": "grant", "amount": "1"}, "amount: This must be a JSON integer"),
     ({"row": "1", "holder": "h", "operation": "grant", "amount": 0}, "amount: This must be at least 1."),

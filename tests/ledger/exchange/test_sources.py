@@ -1,6 +1,7 @@
 """Exports of Stripe, Lago and OpenMeter become rows; each with a worked example."""
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -8,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
 
-from ledger import services
+from ledger import reads, services
 from ledger.exchange.files import Line
-from ledger.exchange.sources import SourceRows, Terms, check_sources
+from ledger.exchange.sources import SOURCES, SourceRows, Terms, WholeExport, check_sources, find_source, whole_export_of
 from ledger.models import Entry
+from ledger.rules.instants import from_us
 from ledger.testing import unique
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -79,6 +82,7 @@ def test_what_is_left_of_stripes_credit_grants(holder: str, tmp_path: Path) -> N
         stripe_grant(holder, f"{holder}-4", 900, expires_at=seconds(-1)),
         stripe_grant(holder, f"{holder}-5", 300),
         stripe_movement(f"{holder}-1", credit=1000),
+        stripe_movement(f"{holder}-2", credit=500),
         stripe_movement(f"{holder}-1", debit=400),
         stripe_movement(f"{holder}-5", credit=300),
         stripe_movement(f"{holder}-5", debit=300),
@@ -269,6 +273,16 @@ def test_transactions_without_the_grants_own_credit_are_refused(holder: str, tmp
     assert f"has transactions of {holder}-1 without its own credit" in refusal_of(tmp_path, objects, *STRIPE)
 
 
+def test_a_grant_without_transactions_beside_others_is_refused(holder: str, tmp_path: Path) -> None:
+    later = stripe_grant(holder, f"{holder}-3", 700, effective_at=seconds(5))
+    objects = [stripe_grant(holder, f"{holder}-1", 1000), stripe_movement(f"{holder}-1", credit=1000), later]
+    partly = [*objects, stripe_grant(holder, f"{holder}-2", 500)]
+    why = f"line 4: is {holder}-2, which is in effect and has no transaction in the file: export all of the customer's"
+    assert why in refusal_of(tmp_path, partly, *STRIPE)
+    imported(tmp_path, objects, *STRIPE)
+    assert sorted(Entry.objects.filter(holder_id=holder).values_list("amount", flat=True)) == [700, 1000]
+
+
 def test_two_currencies_never_add_up(holder: str, tmp_path: Path) -> None:
     yen = {"type": "monetary", "monetary": {"currency": "jpy", "value": 5000}}
     objects = [stripe_grant(holder, f"{holder}-1", 1000), stripe_grant(holder, f"{holder}-2", 0, amount=yen)]
@@ -401,3 +415,161 @@ def test_a_double_has_fifteen_digits_and_nothing_is_rounded(holder: str, tmp_pat
     )
     compared(tmp_path, noisy, *OPENMETER, "--decimals", "1")
     assert Entry.objects.get(holder_id=holder).balance == 3
+
+
+def test_an_entitlement_without_history_says_nothing_of_what_is_left(holder: str, tmp_path: Path) -> None:
+    objects = [metered(holder, 100, 70, 70) | {"history": None}]
+    assert f"has no history, so what is left of grant a-{holder} is not in the file" in refusal_of(tmp_path, objects, *OPENMETER)
+    later = metered(holder, 100, 0, 0) | {"history": None}
+    later["grants"][0]["effectiveAt"] = text(5)
+    compared(tmp_path, [later], *OPENMETER)
+    assert Entry.objects.get(holder_id=holder).amount == 100
+
+
+# Credits that come again -----------------------------------------------------------------------------
+
+
+def first_of_next_month() -> datetime:
+    return (NOW.replace(day=1, hour=0, minute=0, second=0) + timedelta(days=32)).replace(day=1)
+
+
+def lots_of(holder: str) -> list[tuple[int, datetime | None]]:
+    """What is left of each grant of the holder, and when it expires."""
+    lots = reads.balance(holder, "tokens").lots
+    return [(lot.remaining, None if lot.expires_us is None else from_us(lot.expires_us)) for lot in lots]
+
+
+def settings_of(holder: str) -> list[dict[str, Any]]:
+    """The recurring grants of the holder, as REST shows them."""
+    return [
+        {"terms": entry.counterpart["terms"], "next_at": entry.counterpart["next_at"]}
+        for entry in Entry.objects.filter(holder_id=holder, kind="adjust").order_by("sequence")
+    ]
+
+
+RULE = {
+    "lago_id": "0b5c1b9e-3a46-4a6c-9a8b-6b2e1a4c7d10", "trigger": "interval", "interval": "quarterly", "method": "fixed",
+    "paid_credits": "0.0", "granted_credits": "20.5", "started_at": "2025-11-30T00:00:00Z", "expiration_at": None,
+    "status": "active", "transaction_name": "Loyalty",
+}  # fmt: skip
+LAGO = ("--source", "lago", "--decimals", "2")
+
+
+def test_a_rule_of_a_lago_wallet_becomes_a_recurring_grant_from_its_next_date_on(holder: str, tmp_path: Path) -> None:
+    objects = lago(holder)
+    ended = RULE | {"lago_id": "ended", "status": "terminated"}
+    objects[-1] |= {"recurring_transaction_rules": [RULE, ended]}
+    assert imported(tmp_path, objects, *LAGO)["differences"] == []
+    [setting] = settings_of(holder)
+    terms = setting["terms"]
+    assert (terms["amount"], terms["interval"], terms["interval_count"], terms["expiry"]) == (2050, "month", 3, "never")
+    assert NOW < datetime.fromisoformat(setting["next_at"]) <= NOW + timedelta(days=93)
+    # What Lago gave on its earlier dates is in its transactions: nothing is granted before the next one.
+    assert Entry.objects.filter(holder_id=holder).latest("sequence").balance == 9225
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"trigger": "threshold", "threshold_credits": "5"}, "adds credits when few are left: declare a top-up"),
+        ({"interval": "fortnightly"}, "recurs fortnightly, which no recurring grant does"),
+        ({"method": "target", "target_ongoing_balance": "200"}, "fills up to a target"),
+        ({"paid_credits": "10.0"}, "sells credits at an interval: sell them by a plan"),
+    ],
+)
+def test_a_rule_that_no_recurring_grant_says_is_refused_by_name(
+    holder: str, tmp_path: Path, changed: dict[str, Any], why: str
+) -> None:
+    objects = lago(holder)
+    objects[-1] |= {"recurring_transaction_rules": [RULE | changed]}
+    refusal = refusal_of(tmp_path, objects, *LAGO)
+    assert f"line 5: rule {RULE['lago_id']} of wallet w-{holder} {why}" in refusal
+    assert refusal.endswith("Nothing was imported. Set them up here after an import with --without-recurring.")
+    assert why in compared(tmp_path, objects, *LAGO, "--without-recurring")
+    assert settings_of(holder) == []
+    assert Entry.objects.filter(holder_id=holder).latest("sequence").balance == 9225
+
+
+def monthly(holder: str, left: float, **of_grant: Any) -> dict[str, Any]:
+    """An entitlement whose grant of 100 comes again on the first of each month, if its grant says nothing else."""
+    entitlement = metered(holder, 100, left, left)
+    entitlement["usagePeriod"] = {"interval": "MONTH", "intervalISO": "P1M", "anchor": "2026-01-01T00:00:00Z"}
+    entitlement["grants"][0] |= of_grant
+    return entitlement
+
+
+@pytest.mark.parametrize(
+    "of_grant",
+    [
+        {"recurrence": {"interval": "MONTH", "anchor": "2026-01-01T00:00:00Z"}, "maxRolloverAmount": 0},
+        {"maxRolloverAmount": 100, "minRolloverAmount": 100},
+    ],
+    ids=["a recurrence", "filled by each reset"],
+)
+@pytest.mark.parametrize("left", [70, 0])
+def test_a_grant_of_openmeter_that_comes_again_does_so_here(
+    holder: str, tmp_path: Path, of_grant: dict[str, Any], left: int
+) -> None:
+    compared(tmp_path, [monthly(holder, left, **of_grant)], *OPENMETER)
+    [setting] = settings_of(holder)
+    assert (setting["terms"]["amount"], setting["terms"]["expiry"]) == (100, "period_end")
+    assert datetime.fromisoformat(setting["next_at"]) == first_of_next_month()
+    assert lots_of(holder) == [(left, first_of_next_month())] * (left > 0)
+
+
+def test_what_openmeter_forgets_at_its_reset_expires_then(holder: str, tmp_path: Path) -> None:
+    compared(tmp_path, [monthly(holder, 70, maxRolloverAmount=0, minRolloverAmount=0)], *OPENMETER)
+    assert lots_of(holder) == [(70, first_of_next_month())]
+    assert settings_of(holder) == []
+
+
+def test_what_openmeter_keeps_whole_does_not_expire(holder: str, tmp_path: Path) -> None:
+    compared(tmp_path, [monthly(holder, 70, maxRolloverAmount=100, minRolloverAmount=0)], *OPENMETER)
+    assert lots_of(holder) == [(70, None)]
+
+
+@pytest.mark.parametrize(
+    ("of_grant", "why"),
+    [
+        (
+            {"maxRolloverAmount": 50, "minRolloverAmount": 0},
+            "keeps 0 to 50 at each reset: declare a recurring grant with `rollover`",
+        ),
+        (
+            {"recurrence": {"interval": "PT12H", "anchor": "2026-01-01T00:00:00Z"}},
+            "recurs every PT12H, which no recurring grant does",
+        ),
+    ],
+)
+def test_a_grant_that_comes_again_as_no_recurring_grant_does_is_refused_by_name(
+    holder: str, tmp_path: Path, of_grant: dict[str, Any], why: str
+) -> None:
+    objects = [monthly(holder, 70, **of_grant)]
+    assert f"line 1: grant a-{holder} {why}" in refusal_of(tmp_path, objects, *OPENMETER)
+    assert why in compared(tmp_path, objects, *OPENMETER, "--without-recurring")
+    assert [entry.amount for entry in Entry.objects.filter(holder_id=holder)] == [70]
+
+
+def test_an_import_again_sets_nothing_twice(holder: str, tmp_path: Path) -> None:
+    objects = lago(holder)
+    objects[-1] |= {"recurring_transaction_rules": [RULE]}
+    imported(tmp_path, objects, *LAGO)
+    again = imported(tmp_path, objects, *LAGO)
+    assert (again["rows"]["imported"], again["rows"]["known"], len(settings_of(holder))) == (0, 4, 1)
+
+
+# What a whole export has -----------------------------------------------------------------------------
+
+
+def wholes() -> dict[str, WholeExport]:
+    return {name: whole for name in SOURCES if (whole := whole_export_of(find_source(name))) is not None}
+
+
+def test_each_source_of_another_system_declares_what_a_whole_export_has_and_the_docs_say_it() -> None:
+    assert wholes().keys() == SOURCES.keys() - {"rows"}
+    columns = [dict(whole.described()) for whole in wholes().values()]
+    rows = [f"| | {' | '.join(f'`{name}`' for name in wholes())} |", "|---" * (len(columns) + 1) + "|"]
+    rows += [f"| {part} | {' | '.join(column[part] for column in columns)} |" for part in columns[0]]
+    page = (settings.BASE_DIR / "docs/how-to/bring-data-in.md").read_text()
+    [table] = re.findall(r"<!-- whole exports -->\n(.*?)\n<!-- /whole exports -->", page, re.DOTALL)
+    assert table == "\n".join(rows)

@@ -2,7 +2,7 @@
 
 import getpass
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from ledger.errors import OutcomeUnknown, Retryable
 from ledger.exchange.files import read_lines
 from ledger.exchange.import_rows import KEY_PREFIX, OPERATIONS, ImportRow, RowError, read_rows
 from ledger.exchange.imports import RESULTS, Compared, Difference, Importer, ImportSummary, RowOutcome, compare_first, differences
-from ledger.exchange.sources import SourceError, SourceRows, Terms, Total, declared_sources, find_source
+from ledger.exchange.sources import LeftOut, SourceError, SourceRows, Terms, Total, declared_sources, find_source, whole_export_of
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
 from ledger.rules.entries import BY_AN_IMPORT
@@ -60,6 +60,11 @@ class Command(CommandWithExamples):
             action="store_true",
             help="import from another system although the sums of source and ledger would differ",
         )
+        parser.add_argument(
+            "--without-recurring",
+            action="store_true",
+            help="import without what another system would give later and no row says; each such rule is named",
+        )
         parser.add_argument("--dry-run", action="store_true", help="show what would be imported; write nothing")
         parser.add_argument(
             "--workers", type=int, default=2, choices=range(1, 17), metavar="N", help="threads; default: %(default)s"
@@ -77,6 +82,7 @@ class Command(CommandWithExamples):
             count = _checked(file, source, terms, actor)
             found = find_source(source)(read_lines(file), terms)
             totals = [*found.totals, *_totals(options["totals"], terms)]
+            self._name_left_out(found.left_out, accepts=options["without_recurring"])
             if source != OWN:
                 self._compare_first(
                     file, source, terms, actor, totals, are_stated=found.are_stated, accepts=options["accept_differences"]
@@ -102,6 +108,17 @@ class Command(CommandWithExamples):
         if importer.summary.not_imported or different:
             raise SystemExit(NOT_ALL)
 
+    def _name_left_out(self, left_out: Sequence[LeftOut], *, accepts: bool) -> None:
+        """Say what the source does later and no row says, and end if that is not accepted."""
+        if not left_out:
+            return
+        more = len(left_out) - MOST_ERRORS
+        named = [*map(str, left_out[:MOST_ERRORS]), *([f"and {more} more"] if more > 0 else [])]
+        if not accepts:
+            rest = "Nothing was imported. Set them up here after an import with --without-recurring."
+            raise CommandError("\n".join([*named, rest]), returncode=INVALID)
+        self.stderr.write("\n".join(["Left out:", *named]))
+
     def _compare_first(
         self, file: Path, source: str, terms: Terms, actor: str, totals: list[Total], *, are_stated: bool, accepts: bool
     ) -> None:
@@ -113,10 +130,15 @@ class Command(CommandWithExamples):
         different = sum(one.differs for one in compared)
         if different and not accepts:
             raise CommandError(
-                f"{different:,} of {len(compared):,} accounts would not have what the source says. Nothing was imported. Export "
-                "all of their objects, or import all the same with --accept-differences.",
+                f"{different:,} of {len(compared):,} accounts would not have what the source says. Nothing was imported. "
+                f"{_what_to_export(source)}, or import all the same with --accept-differences.",
                 returncode=INVALID,
             )
+
+
+def _what_to_export(source: str) -> str:
+    whole = whole_export_of(find_source(source))
+    return "Export all of their objects" if whole is None else f"A whole export has {whole.objects.replace('`', '')}: export all"
 
 
 def _table(compared: list[Compared], *, are_stated: bool) -> str:
