@@ -4,7 +4,7 @@ Billing knows none of these applications. Each registers in its `AppConfig.ready
 pages is loaded before.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ class RowOperation:
         permission: of the operators who may use it.
         view: takes the admin, the request and the row.
         is_possible: takes the row; False hides the button.
+        listed: takes the rows of a list, and returns the ids of those that lead to the form there too, by a number of queries
+            that does not depend on the rows; None: no list offers it.
     """
 
     name: str
@@ -33,6 +35,7 @@ class RowOperation:
     url_path: str
     view: Callable[[Any, Any, Any], Any]
     is_possible: Callable[[Any], bool]
+    listed: Callable[[Sequence[Any]], Collection[int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,14 @@ class RowPage:
     def operation_names(self) -> list[str]:
         """Return the names of the buttons that were added."""
         return list(self.operations)
+
+    def listed_for(self, rows: Sequence[Any]) -> dict[int, list[RowOperation]]:
+        """Return the operations that a list offers, by the id of their row."""
+        found: dict[int, list[RowOperation]] = {row.pk: [] for row in rows}
+        for each in self.operations.values():
+            for pk in each.listed(rows) if each.listed is not None and rows else ():
+                found[pk].append(each)
+        return found
 
     def impossible_on(self, row: Any) -> list[str]:
         """Return the names of the buttons without effect on a row."""

@@ -97,7 +97,14 @@ def _paid(received: Iterable[Received], today: date, *, with_packs: bool) -> Hea
 
 def _unpaid(sums: Sums) -> Headline:
     amount = _amount(sums.minor, is_whole=sums.is_whole)
-    return Headline(title="Unpaid", amount=amount, note=_counted(sums.rows, "open invoice"), url=list_url(Invoice, state="open"))
+    return Headline(
+        title="Unpaid",
+        amount=amount,
+        note=_counted(sums.rows, "open invoice"),
+        url=list_url(Invoice, state="open"),
+        more_url=reverse("admin:billing_debts") if sums.rows else "",
+        more_text="Who owes most",
+    )
 
 
 def _overdue(sums: Sums) -> Headline:

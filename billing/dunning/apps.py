@@ -45,30 +45,32 @@ class DunningConfig(applications.LedgerApplication):
         additions.register_attention(_attention)
         billing_additions.INVOICE_PAGE.register_parts(_of_invoice)
         billing_additions.CUSTOMER_PAGE.register_parts(_of_customer)
-        for page, may_hold in (
-            (billing_additions.INVOICE_PAGE, _can_be_held),
-            (billing_additions.CUSTOMER_PAGE, lambda customer: True),
+        for page, may_hold, to_hold, to_release in (
+            (billing_additions.INVOICE_PAGE, _can_be_held, _without_hold, _with_hold),
+            (billing_additions.CUSTOMER_PAGE, lambda customer: True, None, None),
         ):
             page.register_operation(
                 billing_additions.RowOperation(
                     name="hold_reminders",
-                    title="Hold reminders",
+                    title="Stop reminders",
                     icon="pause_circle",
                     permission=HOLD_REMINDERS,
                     url_path="hold-reminders",
                     view=_hold,
                     is_possible=may_hold,
+                    listed=to_hold,
                 )
             )
             page.register_operation(
                 billing_additions.RowOperation(
                     name="release_reminders",
-                    title="Release reminders",
+                    title="Resume reminders",
                     icon="play_circle",
                     permission=HOLD_REMINDERS,
                     url_path="release-reminders",
                     view=_release,
                     is_possible=_is_held,
+                    listed=to_release,
                 )
             )
 
@@ -106,6 +108,18 @@ def _is_held(about: Any) -> bool:
     from billing.dunning.pages.holds import open_holds
 
     return bool(open_holds(about))
+
+
+def _without_hold(invoices: "Sequence[Any]") -> set[int]:
+    return {invoice.pk for invoice in invoices if _can_be_held(invoice)} - _with_hold(invoices)
+
+
+def _with_hold(invoices: "Sequence[Any]") -> set[int]:
+    from billing.dunning.models import ReminderHold
+
+    ids = [invoice.pk for invoice in invoices]
+    holds = ReminderHold.objects.filter(released_at=None, invoice_id__in=ids)
+    return {hold.invoice_id for hold in holds if hold.invoice_id is not None}
 
 
 def _hold(model_admin: Any, request: Any, about: Any) -> Any:

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any, Final, NamedTuple
 
 from django.db import connection
-from django.db.models import F
+from django.db.models import BooleanField, ExpressionWrapper, F
 
 from billing.models import Invoice
 from billing.reads.documents import is_overdue
@@ -72,6 +72,35 @@ class Received(NamedTuple):
     minor: int
 
 
+class Debt(NamedTuple):
+    """What a customer owes in a currency, in minor units: of how many open invoices, and how much of it is overdue."""
+
+    customer_id: int
+    currency: str
+    minor: int = 0
+    invoices: int = 0
+    overdue_minor: int = 0
+    overdue_invoices: int = 0
+    first_due: date | None = None
+
+    def plus(self, minor: int, due: date | None, *, is_late: bool) -> "Debt":
+        """Return the debt with one more invoice."""
+        return self._replace(
+            minor=self.minor + minor,
+            invoices=self.invoices + 1,
+            overdue_minor=self.overdue_minor + minor * is_late,
+            overdue_invoices=self.overdue_invoices + is_late,
+            first_due=min((day for day in (self.first_due, due) if day is not None), default=None),
+        )
+
+
+class Debts(NamedTuple):
+    """The debts of customers, and whether these are all."""
+
+    rows: list[Debt]
+    is_whole: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Money:
     """What came in and what was invoiced since a month began; `is_whole` if no invoice was left out."""
@@ -99,6 +128,25 @@ def _sums(invoices: Any) -> Sums:
     for currency, rest, _ in found[:MOST_INVOICES]:
         minor[currency] += rest
     return Sums(minor, min(len(found), MOST_INVOICES), len(found) <= MOST_INVOICES, found[0][2] if found else None)
+
+
+def debts(*, customer_id: int | None = None) -> Debts:
+    """Return what customers owe: of each customer and currency the sum of its open invoices, the largest sums first.
+
+    Args:
+        customer_id: only this customer's, of its newest invoices; None: of all, of the invoices that are due first.
+    """
+    invoices = Invoice.objects.filter(state=Invoice.State.OPEN, amount_due_minor__gt=0).order_by("due_date", "id")
+    if customer_id is not None:
+        # By the index on the customer's invoices.
+        invoices = invoices.filter(customer_id=customer_id).order_by("-id")
+    is_late = ExpressionWrapper(is_overdue(), output_field=BooleanField())
+    columns = ("customer_id", "currency", F("amount_due_minor") - F("amount_paid_minor"), "due_date", is_late)
+    found = list(invoices.values_list(*columns)[: MOST_INVOICES + 1])
+    sums: dict[tuple[int, str], Debt] = {}
+    for customer, currency, left, due, late in found[:MOST_INVOICES]:
+        sums[customer, currency] = sums.get((customer, currency), Debt(customer, currency)).plus(left, due, is_late=late)
+    return Debts(sorted(sums.values(), key=lambda debt: (-debt.minor, debt.customer_id)), len(found) <= MOST_INVOICES)
 
 
 def money_since(month: date) -> Money:

@@ -36,13 +36,19 @@ class Attention:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """A number of the first page: what it is, the amount in words, and the page behind it; what is bad is red."""
+    """A number of the first page: what it is, the amount in words, and the page behind it; what is bad is red.
+
+    Args:
+        more_url, more_text: a second page, and what its link below the note says.
+    """
 
     title: str
     amount: str
     note: str = ""
     url: str = ""
     is_bad: bool = False
+    more_url: str = ""
+    more_text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,6 +91,7 @@ SECTIONS: Final = (
         "description",
         (
             _list("Invoices", "billing.invoice"),
+            Tab("Debts", "billing_debts", VIEW_INVOICE),
             _list("Credit notes", "billing.creditnote"),
             _list("Mails", "billing_dunning.mail"),
         ),

@@ -110,6 +110,7 @@ ACTIONS: Final = (
     Action("Publish a rate", "price list model tokens", "rates", "ledger_ratelisting_changelist", PUBLISH_RATE),
     Action("See overdue invoices", "unpaid late debt owe remind dunning", "invoices", "billing_invoice_changelist", VIEW_INVOICE,
            {"overdue": "yes"}),
+    Action("Who owes most?", "debts debtors receivables unpaid overdue", "debts", "billing_debts", VIEW_INVOICE),
     Action("Record a payment", "book transfer paid money bank", "on the invoice", "billing_invoice_changelist", VIEW_INVOICE,
            {"state": "open"}),
     *_of_bank_statements(),

@@ -8,10 +8,13 @@ from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Q, Sum
 from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, reverse
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action
 
 from billing.additions import INVOICE_PAGE
+from billing.admin import debts
 from billing.admin.added import add_operations
 from billing.admin.cells import (
     by_pk,
@@ -56,7 +59,7 @@ from billing.permissions import (
 from billing.reads.documents import bills
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import order_of
-from ledger.admin.kit.cells import contract_day, day_words, digits, row_link, row_url
+from ledger.admin.kit.cells import contract_day, day_words, digits, link, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
@@ -171,12 +174,22 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the rows by the index that serves the filters best."""
-        return wanted_invoices(cl.queryset, cl.values(), order_of(cl)).page(cursor, most=cl.page_rows)
+        page = wanted_invoices(cl.queryset, cl.values(), order_of(cl)).page(cursor, most=cl.page_rows)
+        if cl.values().get("overdue") == "yes":
+            listed = INVOICE_PAGE.listed_for(page.rows)
+            for row in page.rows:
+                row.listed = listed[row.pk]
+        return page
 
     def prepare(self, rows: Sequence[Any]) -> None:
         """With the name and zone of each customer, and whether the invoice is overdue."""
         with_customers(rows)
         with_lateness(rows)
+
+    def get_list_display(self, request: HttpRequest) -> Sequence[Any]:
+        """Return the columns; of overdue invoices also with what other applications do about them."""
+        columns = super().get_list_display(request)
+        return (*columns[:-1], _operations_column(request)) if request.GET.get("overdue") == "yes" else columns
 
     def totals(self, request: HttpRequest, cl: UncountedList) -> ListTotals:
         """The invoiced amount and the amount due for each currency."""
@@ -188,6 +201,10 @@ class InvoiceAdmin(ReadOnlyAdmin):
         subscription = Subscription.objects.filter(ref=word).values_list("pk", flat=True).first()
         found = Q(number=word) | Q(customer_id__in=customers_of(word))
         return found if subscription is None else found | bills(subscription)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page of debts."""
+        return [debts.url(self), *super().get_urls()]
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The invoice as a document: lines, taxes, totals."""
@@ -278,6 +295,18 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
 
 add_operations(InvoiceAdmin, INVOICE_PAGE)
+
+
+def _operations_column(request: HttpRequest) -> Callable[[Any], SafeString | str]:
+    """Return the column of links to the forms that a list offers, as far as the operator may use them."""
+
+    @admin.display(description="Reminders")
+    def links(row: Any) -> SafeString | str:
+        permitted = [each for each in row.listed if request.user.has_perm(each.permission)]
+        addresses = [(reverse(f"admin:billing_invoice_{each.name}", args=[row.pk]), each.title) for each in permitted]
+        return format_html_join(", ", "{}", ((link(address, title),) for address, title in addresses))
+
+    return links
 
 
 def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, F, Min, Q, Sum
+from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -17,7 +17,8 @@ from billing.admin.documents.transitions import WORDS
 from billing.admin.prose import change_words
 from billing.models import Amendment, CreditNote, Customer, Invoice, InvoicePayment, Plan, Subscription, Transition
 from billing.permissions import VIEW_CREDITNOTE, VIEW_INVOICE, VIEW_SUBSCRIPTION, VIEW_USAGEEVENT
-from billing.reads.documents import is_overdue, open_credit_of
+from billing.reads.documents import open_credit_of
+from billing.reads.money_at_a_glance import debts
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.holders.balances import shown_balances
 from ledger.admin.kit import charts
@@ -92,19 +93,16 @@ def _sums(sums: dict[str, int]) -> str:
 
 
 def _open(customer: Customer) -> Card:
-    unpaid = Invoice.objects.filter(customer_id=customer.pk, state=Invoice.State.OPEN, amount_due_minor__gt=0)
-    rest = Sum(F("amount_due_minor") - F("amount_paid_minor"))
-    by_currency = list(unpaid.order_by("currency").values("currency").annotate(due=rest, number=Count("pk")))
-    number = sum(each["number"] for each in by_currency)
+    owed = debts(customer_id=customer.pk).rows
+    number, late = (sum(debt.invoices for debt in owed), sum(debt.overdue_invoices for debt in owed))
     if not number:
         return Card("Open invoices", "none", "", list_url(Invoice, customer=customer.ref), "All invoices")
-    late = unpaid.filter(is_overdue()).aggregate(number=Count("pk"), first=Min("due_date"))
-    since = f"; {late['number']} overdue, the first since {ENGLISH.day(late['first'])}" if late["number"] else ""
+    sums = _sums({debt.currency: debt.overdue_minor for debt in owed if debt.overdue_minor})
+    first = min((debt.first_due for debt in owed if debt.overdue_minor and debt.first_due), default=None)
+    since = f"; {late} overdue, {sums}, the first since {ENGLISH.day(first)}" if first else ""
     note = f"{number} invoice{'' if number == 1 else 's'}{since}"
-    figure = _sums({each["currency"]: each["due"] for each in by_currency})
-    return Card(
-        "Open invoices", figure, note, list_url(Invoice, customer=customer.ref, state="open"), "Show them", late["number"] > 0
-    )
+    figure = _sums({debt.currency: debt.minor for debt in owed})
+    return Card("Open invoices", figure, note, list_url(Invoice, customer=customer.ref, state="open"), "Show them", late > 0)
 
 
 def _credit(customer: Customer, left: Sequence[CreditNote]) -> Card:

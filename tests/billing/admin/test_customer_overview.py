@@ -84,7 +84,7 @@ def test_the_page_says_what_is_asked_first(customer: Customer) -> None:
 
 def test_what_is_overdue_is_said_with_its_day(customer: Customer) -> None:
     with time_machine.travel(NOW + timedelta(days=20), tick=False):
-        assert "1 invoice; 1 overdue, the first since" in page_of(operator(), customer)
+        assert "1 invoice; 1 overdue, 49.00 EUR, the first since" in page_of(operator(), customer)
 
 
 def test_a_correction_counts_instead_of_what_it_corrects_and_a_cancelled_event_not_at_all(customer: Customer) -> None:

@@ -14,7 +14,7 @@ from django.test import Client
 
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
-from billing.models import Invoice
+from billing.models import Customer, Invoice
 from billing.reads import money_at_a_glance
 from billing.testing import PurchaseFactory
 from ledger import services
@@ -85,7 +85,7 @@ def test_money_is_said_first_and_what_is_overdue_is_red(company: None) -> None:
         "MRR": ("198.00 EUR a month from 2 subscriptions, without usage and tax", False),
         "Invoiced": ("137.50 EUR 3 invoices in November", False),
         "Paid": ("150.00 EUR 3 payments in November, for invoices and packs", False),
-        "Unpaid": ("27.50 EUR 2 open invoices", False),
+        "Unpaid": ("27.50 EUR 2 open invoices Who owes most", False),
         "Overdue": ("20.00 EUR 1 invoice, the first since 21 Oct 2026", True),
     }
     assert page.index("headline-1") < page.index("attention-heading")
@@ -105,6 +105,38 @@ def test_charts_show_revenue_by_month_and_income_by_plan(company: None) -> None:
     words, values = chart(page, "Income by plan")
     assert "MRR now: Pro 149.00 EUR (75%, 1 subscription); Team 49.00 EUR (25%, 1 subscription)." in words
     assert values["datasets"][0]["data"] == [149, 49]
+
+
+def test_the_page_of_debts_names_who_owes_most(company: None) -> None:
+    issue("5", customer="C-1", days_ago=30)
+    client = operator()
+    page = client.get("/admin/billing/invoice/debts/").content.decode()
+    words = text_of(page.partition('id="content-main"')[2]).replace("\u00a0", " ")
+    assert "32.50 EUR owed by 2 customers, 25.00 EUR of it overdue." in words
+    assert re.search(
+        r"Customer 2 C-2 20\.00 EUR 20\.00 EUR 1 overdue 21 Oct 2026 .*Customer 1 C-1 12\.50 EUR 5\.00 EUR 2, 1 overdue", words
+    )
+    address = "/admin/billing/invoice/?customer=C-1&amp;state=open&amp;currency=EUR"
+    assert address in page
+    assert text_of(client.get(html.unescape(address)).content.decode()).count("INV-") == 2
+    card = text_of(client.get(f"/admin/billing/customer/{Customer.objects.get(ref='C-1').pk}/change/").content.decode())
+    assert "12.50 EUR 2 invoices; 1 overdue, 5.00 EUR, the first since 31 Oct 2026" in card.replace("\u00a0", " ")
+
+
+def test_debts_are_read_from_a_bounded_number_of_invoices_and_for_those_who_may_see_them(
+    company: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(money_at_a_glance, "MOST_INVOICES", 1)
+    found = money_at_a_glance.debts()
+    assert ([debt.minor for debt in found.rows], found.is_whole) == ([20_00], False)
+    finance = operator("billing.view_invoice", name="fin")
+    words = text_of(finance.get("/admin/billing/invoice/debts/").content.decode())
+    assert "Customer 2 (C-2)" in words
+    assert operator("billing.view_plan", name="pat").get("/admin/billing/invoice/debts/").status_code == 403
+
+
+def test_nobody_owes_anything_without_open_invoices() -> None:
+    assert "No customer owes anything." in text_of(operator().get("/admin/billing/invoice/debts/").content.decode())
 
 
 def test_use_is_shown_by_model_and_by_plan(company: None) -> None:
@@ -145,7 +177,7 @@ def test_more_rows_than_are_added_up_make_it_at_least(company: None, monkeypatch
     monkeypatch.setattr(money_at_a_glance, "MOST_INVOICES", 1)
     monkeypatch.setattr("billing.admin.home.MOST_SUBSCRIPTIONS", 1)
     page = page_of(operator())
-    assert headlines(page)["Unpaid"][0] == "at least 20.00 EUR 1 open invoice"
+    assert headlines(page)["Unpaid"][0] == "at least 20.00 EUR 1 open invoice Who owes most"
     assert headlines(page)["MRR"][0].startswith("at least 149.00 EUR")
 
 

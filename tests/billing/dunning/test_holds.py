@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from django.core import mail as outbox
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
+from billing.admin.documents import lists
 from billing.auditing import consistency
 from billing.documents.sellers import record_seller
 from billing.dunning import holds, reminding
@@ -25,6 +27,7 @@ from tests.billing.admin.test_order_forms import hidden_values, send_first_step,
 from tests.billing.documents.issued import SELLER
 from tests.billing.dunning.test_reminding import STEPS, issued, rows, today
 from tests.billing.factories import transition
+from tests.ledger.admin.admin_site import operator
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
@@ -188,3 +191,16 @@ def test_holds_in_the_admin(client: Any, of: str) -> None:
     wrong = send_first_step(client, f"{page}/hold-reminders/", {"until": "2001-01-01", "reason": "late"})
     assert (wrong.status_code, list(wrong.context_data["form"].errors)) == (422, ["until"])
     assert ReminderHold.objects.count() == 1
+
+
+def test_the_list_of_overdue_invoices_leads_to_the_form(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "is_overdue", lambda: Q(state="open"))
+    first, second = issued(), issued()
+    hold_reminders(invoice=second.pk, reason="disputed", actor="t")
+    page = client.get("/admin/billing/invoice/?overdue=yes").content.decode()
+    assert f'href="/admin/billing/invoice/{first.pk}/hold-reminders/">Stop reminders</a>' in page
+    assert f'href="/admin/billing/invoice/{second.pk}/release-reminders/">Resume reminders</a>' in page
+    assert page.count("-reminders/") == 2
+    assert "-reminders/" not in client.get("/admin/billing/invoice/").content.decode()
+    seen = operator("billing.view_invoice", name="fin").get("/admin/billing/invoice/?overdue=yes").content.decode()
+    assert "-reminders/" not in seen
