@@ -43,6 +43,9 @@ RUN NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 FROM installed AS app
 COPY --from=docs /srv/ledger/dist/docs dist/docs
+# The admin explains the alerts of the monitoring by their rules and by this page.
+COPY deploy/prometheus/alerts.yml deploy/prometheus/
+COPY docs/how-to/operations/alerts.md docs/how-to/operations/
 USER ledger
 EXPOSE 8000 8001
 CMD ["python", "-m", "ledger_project.serving.web"]

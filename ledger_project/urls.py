@@ -20,7 +20,7 @@ from ledger.operators import additions
 from ledger_project.api.documents import ProblemPage, Resources, Schema
 from ledger_project.monitoring import work_checks
 from ledger_project.monitoring.metrics_page import Metrics
-from ledger_project.operators import preferences
+from ledger_project.operators import alert_rules, preferences
 from ledger_project.operators.login import two_step_pages
 
 admin.autodiscover()
@@ -66,6 +66,7 @@ urlpatterns = [
     # Instead of unfold's, which keeps what it found for five minutes and asks in lower case.
     path("admin/search/", admin.site.admin_view(find_anything)),
     path("admin/preferences/", admin.site.admin_view(preferences.page), name="preferences"),
+    path("admin/monitoring-alerts/", admin.site.admin_view(alert_rules.page), name=alert_rules.NAME),
     path("admin/two-step/", admin.site.admin_view(two_step_pages.page), name="two-step"),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),

@@ -16,12 +16,18 @@ from ledger.operators.permissions import VIEW_DAILYTOTAL, VIEW_LOCKS
 
 @dataclass(frozen=True)
 class Tab:
-    """A page of a section, for operators with the permission; empty: for everybody. `app` is the label of its application."""
+    """A page of a section, for operators with the permission; empty: for everybody.
+
+    Args:
+        app: the label of its application.
+        namespace: of `url_name`; empty for a page that is not the admin's own.
+    """
 
     title: str
     url_name: str
     permission: str = ""
     app: str = ""
+    namespace: str = "admin:"
 
     @property
     def is_there(self) -> bool:
@@ -34,7 +40,7 @@ class Tab:
 
     @property
     def address(self) -> str:
-        return reverse(f"admin:{self.url_name}")
+        return reverse(f"{self.namespace}{self.url_name}")
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,7 @@ SECTIONS: Final = (
             _list("Batches", "ledger.batchlisting"),
             _list("Runs", "billing.run"),
             Tab("Current locks", "ledger_locks", VIEW_LOCKS),
+            Tab("Monitoring alerts", "monitoring-alerts", VIEW_LOCKS, namespace=""),
         ),
     ),
     Section(

@@ -23,7 +23,9 @@ class OperatorsConfig(AppConfig):
 
         recording.connect()
         additions.register_search(_destinations)
+        additions.register_search(_alerts)
         additions.register_guesses(_similar_destinations)
+        additions.register_guesses(_similar_alerts)
 
 
 def _destinations(request: Any, word: str) -> "Sequence[Found]":
@@ -36,3 +38,15 @@ def _similar_destinations(request: Any, word: str) -> "Sequence[Found]":
     from ledger_project.operators import destinations
 
     return destinations.guess(request, word)
+
+
+def _alerts(request: Any, word: str) -> "Sequence[Found]":
+    from ledger_project.operators import alert_rules
+
+    return alert_rules.find(request, word)
+
+
+def _similar_alerts(request: Any, word: str) -> "Sequence[Found]":
+    from ledger_project.operators import alert_rules
+
+    return alert_rules.guess(request, word)

@@ -104,7 +104,11 @@ ON_CALL: Final = (
     Question("What is wrong now?", (), r"Needs attention .*overdue"),
     Question("Which lock waits, and who holds it?", (Search("locks", "Current locks"),), r"Current locks"),
     Question("Which run of billing failed?", (Search("failed", "What did the last billing run do"),), r"Exit code"),
-    Question("What does an alert of the monitoring mean?", reason="The docs say it; the search of the admin does not find it."),
+    Question(
+        "What does an alert of the monitoring mean?",
+        (Search("LedgerMailsWait", "LedgerMailsWait"),),
+        r"LedgerMailsWait On the next working day .*deliver_mails",
+    ),
     Question("Is the database safe?", (), r"last audit, .*found no violation"),
     Question("When was the last audit?", (), r"The last audit, .* ago"),
     Question("Do webhooks fail?", (Search("webhook", "Webhooks"),), r"hooks\.nimbus\.example"),

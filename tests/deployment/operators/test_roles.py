@@ -25,6 +25,7 @@ PAGES = {
     "Webhooks": "/admin/ledger_signals/webhook/",
     "Month": "/admin/ledger/account/month-end/",
     "Year": "/admin/billing/run/year/",
+    "Monitoring alerts": "/admin/monitoring-alerts/",
     "Debts": "/admin/billing/invoice/debts/",
     "Current locks": "/admin/ledger/account/locks/",
     "Grant credits": "/admin/ledger/account/grant-credits/",
