@@ -29,7 +29,7 @@ class DunningConfig(applications.LedgerApplication):
         from billing import additions as billing_additions
         from billing.dunning.exports import EXPORTS
         from billing.dunning.laws import LAWS
-        from billing.dunning.permissions import HOLD_REMINDERS
+        from billing.dunning.permissions import HOLD_REMINDERS, SEND_REMINDER
         from ledger import exports
         from ledger.audit.chains import RegisteredTable, register_table
         from ledger.operators import additions
@@ -45,6 +45,19 @@ class DunningConfig(applications.LedgerApplication):
         additions.register_attention(_attention)
         billing_additions.INVOICE_PAGE.register_parts(_of_invoice)
         billing_additions.CUSTOMER_PAGE.register_parts(_of_customer)
+        billing_additions.INVOICE_PAGE.register_operation(
+            billing_additions.RowOperation(
+                name="remind_now",
+                title="Remind now",
+                icon="notifications_active",
+                permission=SEND_REMINDER,
+                url_path="remind-now",
+                view=_remind,
+                is_possible=lambda invoice: invoice.is_late,
+                is_first=True,
+                listed=_without_hold,
+            )
+        )
         for page, may_hold, to_hold, to_release in (
             (billing_additions.INVOICE_PAGE, _can_be_held, _without_hold, _with_hold),
             (billing_additions.CUSTOMER_PAGE, lambda customer: True, None, None),
@@ -98,6 +111,12 @@ def _of_customer(customer: Any) -> "Sequence[Part]":
     from billing.dunning.pages.holds import holds_table
 
     return [("Holds of reminders", holds_table(customer))]
+
+
+def _remind(model_admin: Any, request: Any, invoice: Any) -> Any:
+    from billing.dunning.pages.reminders import remind_view
+
+    return remind_view(model_admin, request, invoice)
 
 
 def _can_be_held(invoice: Any) -> bool:

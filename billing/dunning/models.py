@@ -10,7 +10,7 @@ from ledger.operators.permissions import added_to
 
 
 class Reminder(models.Model):
-    """A reminder of an overdue invoice: one for each step. Append-only."""
+    """A reminder of an overdue invoice: one for each step, and those that people sent beyond the last. Append-only."""
 
     invoice_id = models.BigIntegerField()
     customer = reference("billing.Customer", db_index=False)
@@ -20,11 +20,13 @@ class Reminder(models.Model):
     charge_id = models.BigIntegerField(null=True, db_comment="billing_charge.id of the fee; null: no fee")
     suspends = models.BooleanField(default=False, db_comment="it suspended the billing of the subscription")
     reminded_on = models.DateField(db_comment="the day of the customer, by its test clock")
+    actor = models.CharField(max_length=200, db_comment="who sent it: billing, or a person who sent it at once")
     recorded_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         db_table = "billing_reminder"
         default_permissions = ()
+        permissions = added_to("reminder", PERMISSIONS)
         constraints = [
             models.UniqueConstraint(fields=["invoice_id", "step"], name="billing_reminder_once"),
             models.CheckConstraint(

@@ -59,6 +59,11 @@ def reminders(
     return page(rows, before=before, after=after, limit=limit)
 
 
+def reminder(reminder_id: int) -> Reminder:
+    """Return a reminder. Raises: NotFound."""
+    return first_of(Reminder.objects.select_related("customer").filter(pk=reminder_id), "reminder", reminder_id)
+
+
 def reminder_holds(
     *,
     invoice: int | None = None,

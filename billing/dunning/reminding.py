@@ -5,11 +5,11 @@ fee, mail and suspension are one transaction, so each step happens once, whateve
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import uuid4
 
 from django.db import Error
@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from billing.documents.invoice_locks import payment_key, subscriptions_of
 from billing.documents.sellers import current_seller, seller_of
+from billing.dunning.errors import NotReminded
 from billing.dunning.holds import on_hold
 from billing.dunning.messages import REMINDER
 from billing.dunning.models import Mail, Reminder
@@ -30,7 +31,9 @@ from ledger.database.lock_names import REMINDER_HOLD, SUBSCRIPTION_INTENT, SUSPE
 from ledger.database.locks import advisory_lock, lock_number
 from ledger.database.transactions import own_or_joined
 from ledger.errors import LedgerError, Misuse
+from ledger.records import Record, UseCase
 from ledger.typesetting.languages import language_of
+from ledger.values import MAX_ACTOR_CHARACTERS, EntryNumber, Text
 
 log = logging.getLogger(__name__)
 
@@ -95,36 +98,97 @@ def remind(invoice_id: int) -> Reminder | None:
         NotFound: it does not exist.
         HolderBusy: another process has its payments; nothing was written.
     """
-    rows = Invoice.objects.filter(pk=invoice_id)
     with own_or_joined():
-        ref, customer_ref = first_of(rows.values_list("subscription_ref", "customer_ref"), INVOICE.word, invoice_id)
-        # The order of locks: a fee is an order of the subscription.
-        refs = [ref] if ref else subscriptions_of(invoice_id)
-        if refs:
-            with advisory_lock(*map(SUBSCRIPTION_INTENT, refs)):
-                pass
-        for name in (REMINDER_HOLD(customer_ref), payment_key(invoice_id)):
-            with advisory_lock(name):
-                pass
-        invoice = rows.get()
+        invoice, refs = _lock(invoice_id)
         step = _next_steps([invoice]).get(invoice_id)
         return None if step is None else _write(invoice, step, refs)
 
 
-def _write(invoice: Invoice, step: int, refs: Sequence[str]) -> Reminder:
-    """Write a reminder with what it does.
+def _lock(invoice_id: int) -> tuple[Invoice, list[str]]:
+    """Lock what a reminder is decided under until COMMIT; return the invoice and the subscriptions that it bills."""
+    rows = Invoice.objects.filter(pk=invoice_id)
+    ref, customer_ref = first_of(rows.values_list("subscription_ref", "customer_ref"), INVOICE.word, invoice_id)
+    # The order of locks: a fee is an order of the subscription.
+    refs = [ref] if ref else subscriptions_of(invoice_id)
+    if refs:
+        with advisory_lock(*map(SUBSCRIPTION_INTENT, refs)):
+            pass
+    for name in (REMINDER_HOLD(customer_ref), payment_key(invoice_id)):
+        with advisory_lock(name):
+            pass
+    return rows.get(), refs
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewReminder(Record):
+    """A reminder of an overdue invoice, at once."""
+
+    invoice: Annotated[int, EntryNumber("The invoice, by its id.")]
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
+
+
+def _remind_now(request: NewReminder) -> Reminder:
+    """Send the next reminder of an overdue invoice at once, also before its day, or raise and write nothing.
+
+    It is the next step of the seller, with the fee and suspension of that step, and the following step keeps its distance from
+    it. After the last step, and where the seller has no steps, it has neither.
+
+    Raises:
+        NotFound: the invoice does not exist.
+        NotReminded: it is not overdue, disputed, on hold, or was reminded of today; or there is no address for the mail.
+        HolderBusy: another process has its payments, for longer than lock_timeout.
+    """
+    with own_or_joined():
+        invoice, refs = _lock(request.invoice)
+        reminded = list(Reminder.objects.filter(invoice_id=invoice.pk).order_by("step").values_list("reminded_on", flat=True))
+        reason = _reason_against(invoice, reminded)
+        if reason is not None:
+            raise NotReminded(invoice=invoice.pk, reason=reason)
+        return _write(invoice, len(reminded) + 1, refs, request.actor)
+
+
+remind_now = UseCase(NewReminder, _remind_now)
+
+
+def _reason_against(invoice: Invoice, reminded: Sequence[date]) -> str | None:
+    """Return why no reminder can be sent at once, as in `WHY_NOT_REMINDED`; None if it can.
+
+    Args:
+        reminded: the days of the reminders so far.
+    """
+    today = today_of(invoice)
+    if invoice.state != Invoice.State.OPEN:
+        return str(invoice.state)
+    if invoice.due_date is None or today <= invoice.due_date:
+        return "not-overdue"
+    if _disputed([invoice.pk]):
+        return "disputed"
+    if _waiting([invoice.pk]):
+        return "first-payment"
+    if on_hold([invoice], today=today_of):
+        return "on-hold"
+    if today in reminded:
+        return "reminded-today"
+    if "email" not in _terms(invoice.seller_id):
+        return "no-sender"
+    return None if Customer.objects.filter(pk=invoice.customer_id).exclude(email="").exists() else "no-address"
+
+
+def _write(invoice: Invoice, step: int, refs: Sequence[str], actor: str = ACTOR) -> Reminder:
+    """Write a reminder with what it does. One beyond the last step of the seller has no fee and suspends nothing.
 
     Args:
         refs: the subscriptions that the invoice bills. The first is charged the fee; all are suspended.
     """
     terms, customer = _terms(invoice.seller_id), Customer.objects.get(pk=invoice.customer_id)
+    is_step = step <= len(terms.get("reminder_days", []))
     fee_minor = terms.get("reminder_fee_minor", {}).get(invoice.currency, 0)
-    charged = step > 1 and fee_minor and refs and invoice.currency == customer.currency
+    charged = is_step and step > 1 and fee_minor and refs and invoice.currency == customer.currency
     charge = None
     if charged:
         text = FEE_TEXTS[language_of(customer.language).code].format(step=step, number=invoice.number)
-        charge = charge_once(ref=refs[0], amount_minor=fee_minor, description=text, actor=ACTOR)
-    suspends = bool(refs) and step == terms.get("suspends_at_reminder")
+        charge = charge_once(ref=refs[0], amount_minor=fee_minor, description=text, actor=actor)
+    suspends = bool(refs) and is_step and step == terms.get("suspends_at_reminder")
     reminder = Reminder.objects.create(
         invoice_id=invoice.pk,
         customer_id=invoice.customer_id,
@@ -134,6 +198,7 @@ def _write(invoice: Invoice, step: int, refs: Sequence[str]) -> Reminder:
         charge_id=None if charge is None else charge.pk,
         suspends=suspends,
         reminded_on=today_of(invoice),
+        actor=actor,
     )
     if customer.email and "email" in terms:
         Mail.objects.create(
@@ -162,10 +227,8 @@ def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
     """
     days = {seller_id: _terms(seller_id).get("reminder_days", []) for seller_id in {one.seller_id for one in invoices}}
     ids = [one.pk for one in invoices if days[one.seller_id] and one.state == Invoice.State.OPEN and one.amount_remaining_minor]
-    disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id__in=ids)
-    left = set(ids) - set(disputes.values_list("invoice_payment__invoice_id", flat=True))
-    waiting = Activation.objects.filter(invoice_id__in=left, state=Activation.State.WAITING)
-    left -= set(waiting.values_list("invoice_id", flat=True))
+    left = set(ids) - _disputed(ids)
+    left -= _waiting(left)
     left -= on_hold([one for one in invoices if one.pk in left], today=today_of)
     reminded: dict[int, list[date]] = {}
     for invoice_id, day in Reminder.objects.filter(invoice_id__in=left).order_by("step").values_list("invoice_id", "reminded_on"):
@@ -177,6 +240,18 @@ def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
             if (step := due_step(steps, due_date=one.due_date, reminded=done, today=today_of(one))) is not None:
                 due[one.pk] = step
     return due
+
+
+def _disputed(ids: Collection[int]) -> set[int]:
+    """Return which of these invoices have a payment that the bank took back."""
+    disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id__in=ids)
+    return set(disputes.values_list("invoice_payment__invoice_id", flat=True))
+
+
+def _waiting(ids: Collection[int]) -> set[int]:
+    """Return which of these are first invoices of subscriptions that wait for their payment."""
+    waiting = Activation.objects.filter(invoice_id__in=ids, state=Activation.State.WAITING)
+    return set(waiting.values_list("invoice_id", flat=True))
 
 
 def _due() -> Iterator[int]:

@@ -71,7 +71,7 @@ FINANCE: Final = (
         "Who owes most?", (Click("Who owes most"),), r"EUR [\d,.]+ EUR owed by \d+ customers?, .*Orchid Labs GmbH CUST-ORCHID"
     ),
     Question("How old are the debts of each customer?", (Click("The month before"),), r"1 to 30 days overdue [\d,.]+"),
-    Question("Remind this customer now.", reason="Reminders come on the days of the seller; nobody sends one at once."),
+    Question("Remind this customer now.", (Click("See overdue invoices"), Click("Remind now")), r"Send the reminder"),
     Question(
         "Stop the reminders of an invoice.",
         (Click("See overdue invoices"), Click("Stop reminders")),

@@ -12,11 +12,12 @@ from billing.documents import invoice_payments
 from billing.documents.invoice_payments import record_payment
 from billing.documents.sellers import record_seller
 from billing.dunning import reminding
+from billing.dunning.errors import NotReminded
 from billing.dunning.holds import hold_reminders
 from billing.dunning.models import Reminder
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
-from billing.models import Charge, Invoice
+from billing.models import Charge, Customer, Invoice
 from billing.testing import CustomerFactory, SubscriptionFactory
 from ledger.testing import unique
 from tests.billing.documents.issued import SELLER
@@ -124,3 +125,18 @@ def test_a_hold_and_a_reminder_at_the_same_time(
         one for one in consistency.check() if one["finding"] == "reminder during a hold" and f"invoice {invoice.pk}" in str(one)
     ]
     assert bool(findings) is not is_locked
+
+
+@LOCKED
+def test_two_people_remind_at_once(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    """The second is told that the invoice was reminded of today; without the lock, the database refuses the second row."""
+    invoice = overdue(monkeypatch, reminders=0)
+    Customer.objects.filter(pk=invoice.customer_id).update(email="ada@example.com")
+    if not is_locked:
+        monkeypatch.setattr(reminding, "advisory_lock", no_lock)
+    meet(monkeypatch, (reminding, "_write"), is_locked=is_locked)
+    results = run_threads(lambda index: reminding.remind_now(invoice=invoice.pk, actor=f"operator {index}"), 2)
+    assert {type(each) for each in results} == {Reminder, NotReminded if is_locked else IntegrityError}
+    assert Reminder.objects.filter(invoice_id=invoice.pk).count() == 1

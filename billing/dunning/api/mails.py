@@ -10,9 +10,10 @@ from billing.api.schemas.request_schemas import Nothing
 from billing.dunning import reads
 from billing.dunning.api import schemas
 from billing.dunning.api.paths import HOLD_PATH, MAIL_PATH
-from billing.dunning.errors import MailNotStopped
+from billing.dunning.errors import MailNotStopped, NotReminded
 from billing.dunning.holds import hold_reminders, release_hold
 from billing.dunning.outcomes import NewBounce, note_bounce, send_again
+from billing.dunning.reminding import remind_now
 from billing.errors import InvalidTransition
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -43,14 +44,31 @@ class OneMail(WriteEndpoint):
         return json_response(schemas.MailSerializer.body(reads.mail(mail_id)))
 
 
-class Reminders(BillingEndpoint):
+class Reminders(WriteEndpoint):
     """Reminders of overdue invoices."""
 
+    collection = "reminders"
     get = list_operation(
         "listReminders", "List reminders of overdue invoices", "Newest first.", tag=INVOICES, path="/v1/reminders",
         query=schemas.RemindersQuery, shape=schemas.ReminderSerializer, example=schemas.REMINDER, rows=reads.reminders,
         problems=[NO_CUSTOMER],
     )  # fmt: skip
+
+    @operation(
+        "sendReminder", "Send a reminder at once",
+        "The next reminder of an overdue invoice, also before its day, with the fee and the suspension of its step; the next "
+        "step keeps its distance from it. A reminder after the last step has neither. At most one a day.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        takes=RequestBody(schemas.REMINDER_BODY, {"an invoice": {"invoice": 1}}),
+        responses={201: ResponseBody(schemas.ReminderSerializer, {**schemas.REMINDER, "actor": "api:billing"}, "The reminder.")},
+        problems=[INVOICE_PATH.missing, NotReminded(invoice=1, reason="reminded-today")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            reminder = remind_now(**fields, actor=self.key.actor)
+            return 201, schemas.ReminderSerializer.body(reads.reminder(reminder.pk))
+
+        return self.once(request, schemas.REMINDER_BODY, act)
 
 
 class ReminderHolds(WriteEndpoint):

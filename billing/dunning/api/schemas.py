@@ -9,6 +9,7 @@ from rest_framework import serializers
 from billing.api.schemas.request_schemas import OfCustomer
 from billing.dunning.holds import NewHoldRelease, NewReminderHold
 from billing.dunning.models import Mail
+from billing.dunning.reminding import NewReminder
 from billing.reads.response_fields import minor, text, time, whole
 from ledger.api.kit.reading.queries import ListQuery, QueryInteger
 from ledger.api.kit.writing.responses import ResponseSchema, computed
@@ -16,6 +17,7 @@ from ledger.records import Shape
 from ledger.values import Choice
 
 HOLD_BODY = Shape(NewReminderHold, without={"actor"})
+REMINDER_BODY = Shape(NewReminder, without={"actor"})
 RELEASE_BODY = Shape(NewHoldRelease, without={"actor", "hold"})
 
 
@@ -66,6 +68,7 @@ class ReminderSerializer(ResponseSchema):
     fee_minor = minor()
     suspends = computed(serializers.BooleanField(help_text="Whether it suspended the billing of the subscription."))
     reminded_on = text(lambda reminder: reminder.reminded_on.isoformat())
+    actor = text(help_text="billing, or who sent it at once.")
     recorded_at = time()
 
 
@@ -104,7 +107,7 @@ RELEASED_HOLD: dict[str, Any] = {
 }  # fmt: skip
 REMINDER: dict[str, Any] = {
     "id": 1, "invoice": 1, "customer": "CUST-7", "step": 2, "remaining_minor": 1680, "fee_minor": 500, "suspends": False,
-    "reminded_on": "2026-03-08", "recorded_at": "2026-03-08T06:00:00.000000Z",
+    "reminded_on": "2026-03-08", "actor": "billing", "recorded_at": "2026-03-08T06:00:00.000000Z",
 }  # fmt: skip
 MAIL: dict[str, Any] = {
     "id": 1, "kind": "invoice", "invoice": 1, "customer": "CUST-7", "recipient": "ada@example.com", "state": "bounced",

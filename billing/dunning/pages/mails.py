@@ -133,6 +133,7 @@ def reminders_table(invoice: Invoice) -> dict[str, Any]:
         ("Still to pay", lambda row: money(row.remaining_minor, invoice.currency)),
         ("Fee", lambda row: money(row.fee_minor, invoice.currency) if row.fee_minor else ""),
         ("Suspends", lambda row: "yes" if row.suspends else ""),
+        ("By", "actor"),
     )
 
 

@@ -17,6 +17,8 @@ from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.dunning import reminding
+from billing.dunning.errors import NotReminded
+from billing.dunning.models import Reminder
 from billing.errors import BillingWouldBeSuspended, SubscriptionNotIncomplete, SubscriptionNotStarted
 from billing.generator import activations
 from billing.generator.activations import cancel_order, expire, order_subscription
@@ -296,6 +298,10 @@ def test_it_is_not_reminded_of_while_it_waits() -> None:
     first = invoice_of(subscription)
     with mock.patch.object(reminding, "today_of", return_value=first.due_date + timedelta(days=20)):
         assert reminding.remind(first.pk) is None
+        with pytest.raises(NotReminded) as refused:
+            reminding.remind_now(invoice=first.pk, actor="ada")
+    assert refused.value.facts["reason"] == "first-payment"
+    assert not Reminder.objects.exists()
 
 
 # When it is not paid ---------------------------------------------------------------------------------

@@ -493,6 +493,26 @@ class NotRefundable(Problem):
     kind: str
 
 
+class NotReminded(Problem):
+    """No reminder of the invoice can be sent at once, for a reason that its state or its customer has."""
+
+    SLUG = "not-reminded"
+    invoice: int
+    reason: Literal[
+        "draft",
+        "paid",
+        "void",
+        "uncollectible",
+        "not-overdue",
+        "disputed",
+        "first-payment",
+        "on-hold",
+        "reminded-today",
+        "no-address",
+        "no-sender",
+    ]
+
+
 class NotReversible(Problem):
     """The entry is not a transfer to another holder, or it is itself a reversal."""
 
@@ -886,6 +906,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "not-found": NotFound,
     "not-payable": NotPayable,
     "not-refundable": NotRefundable,
+    "not-reminded": NotReminded,
     "not-reversible": NotReversible,
     "not-revocable": NotRevocable,
     "not-with-labels": NotWithLabels,

@@ -172,6 +172,8 @@ export const CALLS = {
   monthPdf: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** List reminders of overdue invoices. */
   reminders: {"id": "listReminders", "method": "GET", "path": "/v1/reminders", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Send a reminder at once. */
+  sendReminder: {"id": "sendReminder", "method": "POST", "path": "/v1/reminders", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List holds of reminders. */
   reminderHolds: {"id": "listReminderHolds", "method": "GET", "path": "/v1/reminder-holds", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Put reminders on hold. */

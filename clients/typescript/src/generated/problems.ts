@@ -340,6 +340,12 @@ export class NotRefundable extends Problem {
   readonly kind = this.fact<string>("kind");
 }
 
+/** No reminder of the invoice can be sent at once, for a reason that its state or its customer has. */
+export class NotReminded extends Problem {
+  readonly invoice = this.fact<number>("invoice");
+  readonly reason = this.fact<"draft" | "paid" | "void" | "uncollectible" | "not-overdue" | "disputed" | "first-payment" | "on-hold" | "reminded-today" | "no-address" | "no-sender">("reason");
+}
+
 /** The entry is not a transfer to another holder, or it is itself a reversal. */
 export class NotReversible extends Problem {
   readonly sequence = this.fact<number>("sequence");
@@ -632,6 +638,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "not-found": NotFound,
   "not-payable": NotPayable,
   "not-refundable": NotRefundable,
+  "not-reminded": NotReminded,
   "not-reversible": NotReversible,
   "not-revocable": NotRevocable,
   "not-with-labels": NotWithLabels,

@@ -1053,7 +1053,7 @@ export interface paths {
         };
         get: operations["listReminders"];
         put?: never;
-        post?: never;
+        post: operations["sendReminder"];
         delete?: never;
         options?: never;
         head?: never;
@@ -5914,6 +5914,14 @@ export interface components {
              */
             credits_available?: number;
         };
+        /** @description A reminder of an overdue invoice, at once. */
+        NewReminder: {
+            /**
+             * Format: int64
+             * @description The invoice, by its id.
+             */
+            invoice: number;
+        };
         /**
          * @description No reminder, no fee and no suspension for an invoice, or for all invoices of a customer.
          *
@@ -8046,6 +8054,8 @@ export interface components {
             /** @description Whether it suspended the billing of the subscription. */
             suspends: boolean;
             reminded_on: string;
+            /** @description billing, or who sent it at once. */
+            actor: string;
             recorded_at: string;
         };
         /** @description A hold: no reminders of an invoice, or of any invoice of a customer. */
@@ -11922,6 +11932,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ReminderPage"];
+                };
+            };
+        };
+    };
+    sendReminder: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewReminder"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reminder"];
                 };
             };
         };

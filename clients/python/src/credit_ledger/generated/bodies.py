@@ -2342,6 +2342,7 @@ class Reminder(TypedDict):
     fee_minor: int
     suspends: bool
     reminded_on: str
+    actor: str
     recorded_at: str
 
 

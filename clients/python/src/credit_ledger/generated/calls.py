@@ -2391,6 +2391,24 @@ def reminders(
     )
 
 
+def send_reminder(*, invoice: int, dry_run: bool = False, idempotency_key: str | None = None) -> Call[Reminder]:
+    """Send a reminder at once.
+
+    The next reminder of an overdue invoice, also before its day, with the fee and the suspension of its step; the next step
+    keeps its distance from it. A reminder after the last step has neither. At most one a day.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/reminders"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"invoice": invoice},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
 def reminder_holds(
     *, limit: int | None = None, cursor: str | None = None, invoice: int | None = None, customer: str | None = None
 ) -> ListCall[ReminderHold]:
