@@ -19,12 +19,14 @@ class LedgerApplication(AppConfig):
         needs: the applications without which it does not work.
         calls: the module whose `urlpatterns` are its calls, below the same address as the ledger's; empty for none.
         permissions: the module that declares its permissions; empty for none.
+        tables_on_all_nodes: the tables that a process on any node of a cluster reads, without entries; each node has a copy.
     """
 
     default_auto_field = "django.db.models.BigAutoField"
     needs: ClassVar[tuple[str, ...]] = ("ledger",)
     calls: ClassVar[str] = ""
     permissions: ClassVar[str] = ""
+    tables_on_all_nodes: ClassVar[tuple[str, ...]] = ()
 
     def ready(self) -> None:
         """Compare INSTALLED_APPS with `needs`.
@@ -45,6 +47,11 @@ def call_modules() -> list[ModuleType]:
 def permission_modules() -> list[ModuleType]:
     """Return the modules that declare the permissions of all installed applications, in the order of INSTALLED_APPS."""
     return [import_module(each.permissions) for each in _installed() if each.permissions]
+
+
+def tables_on_all_nodes() -> list[str]:
+    """Return the tables of installed applications of which each node of a cluster has a copy."""
+    return [table for each in _installed() for table in each.tables_on_all_nodes]
 
 
 def _installed() -> list[LedgerApplication]:

@@ -51,6 +51,7 @@ INSTALLED_APPS = [
     "ledger.shadow",
     "ledger.signals",
     "ledger.statements",
+    "ledger.totals",
     "billing",
     "billing.books",
     "billing.dunning",

@@ -42,13 +42,15 @@ if USES_EMBEDDED_SERVER:
 
 LEFT_OUT = os.environ.get("LEDGER_TEST_WITHOUT", "")
 """The application without which this run is, in a database of its own on the server of the run that has started it."""
-if LEFT_OUT:
-    importing.delete(LEFT_OUT)
+WITHOUT: list[str] = []
+"""It, and those that need it."""
 
 from ledger_project.settings import *  # noqa: E402, F403
 
 if LEFT_OUT:
-    INSTALLED_APPS = [name for name in INSTALLED_APPS if name != LEFT_OUT]  # noqa: F405
+    WITHOUT = importing.with_those_that_need(LEFT_OUT, INSTALLED_APPS)  # noqa: F405
+    importing.delete(WITHOUT)
+    INSTALLED_APPS = [name for name in INSTALLED_APPS if name not in WITHOUT]  # noqa: F405
     DATABASES["default"]["TEST"] = {"NAME": f"test_without_{LEFT_OUT.replace('.', '_')}"}  # noqa: F405
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any, Final
 
+from django.apps import apps
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
@@ -121,8 +122,11 @@ def _by_month(rows: Iterable[tuple[date, int]]) -> Counter[date]:
 
 
 def _month(month: date) -> Any:
-    """Return a link to the page of the month."""
-    return link(f"{reverse('admin:ledger_month_end')}?month={month:%Y-%m}", f"{month:%B %Y}")
+    """Return the month, as a link to its page where totals are installed."""
+    words = f"{month:%B %Y}"
+    if not apps.is_installed("ledger.totals"):
+        return words
+    return link(f"{reverse('admin:ledger_month_end')}?month={month:%Y-%m}", words)
 
 
 def _invoices(month: date, count: int) -> Any:

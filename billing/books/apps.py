@@ -18,7 +18,7 @@ class BooksConfig(applications.LedgerApplication):
     name = "billing.books"
     label = "billing_books"
     verbose_name = "Books"
-    needs = ("ledger", "billing")
+    needs = ("ledger", "ledger.totals", "billing")
     calls = "billing.books.api.urls"
 
     def ready(self) -> None:

@@ -16,10 +16,10 @@ import psycopg
 from ledger.audit.anchors import AnchorLine, AnchorWriter, check_seal, read_anchor
 from ledger.audit.chains import MARK, registered, registered_tables
 from ledger.audit.laws import ACCOUNTS, BY_ENTRY, BY_HOLDER, LAWS, SUMS
+from ledger.audit.recounts import Recount, moved_by, read_recount
 from ledger.audit.reports import Finding, Report
 from ledger.audit.sessions import Session, one_snapshot
 from ledger.audit.slices import Slice, slices_of
-from ledger.audit.totals import Counted, moved_by, read_totals, wrong_totals
 from ledger.database.cluster import on_cluster
 from ledger.errors import RECORDED
 from ledger.rules.kinds import KINDS, TOTALS
@@ -112,12 +112,12 @@ def audit(
         writer = stack.enter_context(AnchorWriter(anchor_to_write, report.as_of)) if anchor_to_write else None
         if anchor_to_check:
             check_anchor(sessions[0], report, anchor_to_check)
-        counted = read_totals(sessions[0])
+        counted = read_recount(sessions[0])
         slices = plan(sessions[0], report, writer, slice_entries)
         run(sessions, report, counted, slices, progress)
         check_identities(report)
         if holder_id is None:
-            report.add(wrong_totals(counted))
+            report.add(counted.differences())
             check_register(sessions[0], report)
             check_chains(sessions[0], report, writer)
         if writer and report.is_clean:
@@ -179,7 +179,7 @@ def _misnamed(holder_id: str, credit_type: str) -> Iterable[Finding]:
 def run(
     sessions: Sequence[Session],
     report: Report,
-    counted: Counted,
+    counted: Recount,
     slices: Sequence[Slice],
     progress: Progress,
     *,
@@ -280,7 +280,7 @@ def _unreadable(session: Session, check: str, part: Slice, error: psycopg.Error)
     return Finding(law, holder_id, credit_type, sequence if check in BY_ENTRY else None, found, LAWS[law])
 
 
-def _merge(report: Report, counted: Counted, findings: list[Finding], sums: list[dict[str, Any]]) -> None:
+def _merge(report: Report, counted: Recount, findings: list[Finding], sums: list[dict[str, Any]]) -> None:
     report.add(findings)
     for row in sums:
         report.entries += row["entries"]

@@ -8,7 +8,7 @@ write (docs/adr/0056).
 from dataclasses import dataclass
 from typing import Final
 
-from ledger.audit.laws import LAWS
+from ledger.audit.laws import LAWS, all_laws
 
 MARK: Final = "@"
 """The prefix of a chain's name in an anchor. No holder's id begins with it."""
@@ -82,9 +82,6 @@ _TABLES: Final[dict[str, RegisteredTable]] = {
     for table in (
         RegisteredTable("ledger_batch", ("confined_to", "idempotency_key"), is_fixed=True),
         RegisteredTable("ledger_rate", ("credit_type", "code", "version"), is_fixed=True),
-        RegisteredTable("ledger_month_close", ("month", "credit_type"), is_fixed=True),
-        RegisteredTable("ledger_daily_total", ("day", "credit_type")),
-        RegisteredTable("ledger_expiring_total", ("expires_us", "credit_type"), is_kept=False),
         RegisteredTable("ledger_staff_event", is_fixed=True),
         RegisteredTable("ledger_approval", is_fixed=True),
         RegisteredTable("ledger_approval_decision", ("approval_id",), is_fixed=True),
@@ -154,5 +151,6 @@ def registered_tables() -> list[RegisteredTable]:
 
 
 def law(name: str) -> str:
-    """Return the sentence of a law: one of the ledger's, or that of a registered chain."""
-    return LAWS[name] if name in LAWS else _CHAINS[name].law
+    """Return the sentence of a law: one of entries and their sums, or that of a registered chain."""
+    laws = all_laws()
+    return laws[name] if name in laws else _CHAINS[name].law

@@ -54,14 +54,24 @@ LAWS: dict[str, str] = {
     "claims": "What is claimed is what requests claimed, less what was taken back of credits that came back. The next entries "
     "take it back, so that no open lot is claimed.",
     "recurring": "What is due of a recurring grant is what its entries say, and so is when one of the account is due next.",
-    "totals": "The totals of days and months are what the entries come to that were recorded up to the instant at which they say "
-    "they are counted.",
     "register": "Each row of a registered table is as its trigger registered it, and none is missing. Another row was changed, "
     "deleted or added while triggers were off: compare it with a backup.",
     "identity": "Over all accounts: granted + transferred in + refunded = balance + held + spent + expired + revoked + "
     "transferred out, and transferred in = transferred out.",
     "anchor": "Every account in the anchor still exists, is at least as long, and has the same digest at that sequence.",
 }
+
+_added: dict[str, str] = {}
+
+
+def add_law(name: str, sentence: str) -> None:
+    """Let findings name a law that an application checks by the sums of entries."""
+    _added[name] = sentence
+
+
+def all_laws() -> dict[str, str]:
+    """Return the sentences of all laws about entries and their sums, by name; those of chains are not among them."""
+    return LAWS | _added
 
 
 def sql(name: str) -> str:

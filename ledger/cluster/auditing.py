@@ -21,10 +21,10 @@ from ledger.audit.auditing import (
     plan,
     run,
 )  # fmt: skip
+from ledger.audit.recounts import read_recount
 from ledger.audit.reports import Report
 from ledger.audit.sessions import Session, one_snapshot
 from ledger.audit.slices import EVERYTHING
-from ledger.audit.totals import read_totals, wrong_totals
 from ledger.cluster.shards import between_shards, one_copying_session, reading, shards_of
 
 
@@ -64,7 +64,7 @@ def audit_shards(
             if anchor_to_check:
                 check_anchor(session, report, anchor_to_check, of_accounts=False)
             session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            counted = read_totals(session)
+            counted = read_recount(session)
             session.execute("COMMIT")
             for shard, lend in shards_of(session, connect):
                 with one_snapshot(lend, count) as sessions:
@@ -76,7 +76,7 @@ def audit_shards(
                     run(sessions, report, counted, slices, progress, but="transfers")
             check_identities(report, is_one_snapshot=False)
             report.add(between_shards(connect(), report.as_of, lambda found: broken(found, "transfers", EVERYTHING)))
-            report.add(wrong_totals(counted))
+            report.add(counted.differences())
             check_register(session, report)
             check_chains(session, report, writer)
             if writer and report.is_clean:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import conf
+from ledger import applications, conf
 from ledger.database.checks import is_so
 from ledger.database.cluster import NoCluster
 
@@ -20,9 +20,9 @@ BESIDE_ENTRIES: Final = ("ledger_recurring_grant", "ledger_budget_counter")
 """The tables whose rows are on the node of the entries of their holders."""
 BY: Final = "holder_id"
 ON_ALL_NODES: Final = (
-    "ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "ledger_total_state", "django_migrations",
+    "ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "django_migrations",
 )  # fmt: skip
-"""The tables that a process on any node reads; each node has a copy."""
+"""The tables of the core that a process on any node reads; each node has a copy, also of those that applications name."""
 SETTINGS: Final = {
     # With a generic plan a function is never delegated: the session would take its lock on its own node.
     "plan_cache_mode": "auto",
@@ -107,7 +107,7 @@ def _ensure_cluster(cursor: Any) -> None:
 def _distributed(cursor: Any) -> Iterator[str]:
     cursor.execute("SET citus.enable_unsafe_triggers = on")
     cursor.execute("SET citus.shard_count = %s", [conf.SHARDS.value])
-    for table in ON_ALL_NODES:
+    for table in (*ON_ALL_NODES, *applications.tables_on_all_nodes()):
         if not _is_distributed(cursor, table):
             cursor.execute("SELECT create_reference_table(%s)", [table])
             yield f"{table}: copied to all nodes, and kept the same there"

@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
 from ledger.models import ExactJSON
 from ledger.operators.permissions import added_to
-from ledger.rules.kinds import LINES
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
@@ -212,57 +211,6 @@ MODELS = [
             "verbose_name": "batch",
             "verbose_name_plural": "batches",
         },
-    ),
-    migrations.CreateModel(
-        name="DailyTotal",
-        fields=[
-            ("day", models.DateField()),
-            ("credit_type", models.TextField()),
-            *[(name, models.DecimalField(decimal_places=0, max_digits=38)) for name in LINES],
-            ("held_change", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("refusals", models.BigIntegerField()),
-            ("entries", models.BigIntegerField()),
-            ("late_entries", models.BigIntegerField(default=0)),
-            *composite_key("day", "credit_type"),
-        ],
-        options={"db_table": "ledger_daily_total", "default_permissions": ("view",)},
-    ),
-    migrations.CreateModel(
-        name="ExpiringTotal",
-        fields=[
-            ("expires_us", models.BigIntegerField()),
-            ("credit_type", models.TextField()),
-            ("credits", models.DecimalField(decimal_places=0, max_digits=38)),
-            *composite_key("expires_us", "credit_type"),
-        ],
-        options={"db_table": "ledger_expiring_total", "default_permissions": ()},
-    ),
-    migrations.CreateModel(
-        name="TotalState",
-        fields=[
-            ("is_only", models.BooleanField(default=True, primary_key=True, serialize=False)),
-            ("counted_until", models.DateTimeField()),
-            ("entries", models.JSONField(default=dict)),
-        ],
-        options={"db_table": "ledger_total_state", "default_permissions": ()},
-    ),
-    migrations.CreateModel(
-        name="MonthClose",
-        fields=[
-            ("month", models.DateField()),
-            ("credit_type", models.TextField()),
-            ("accounts", models.BigIntegerField()),
-            ("entries", models.BigIntegerField()),
-            ("balance", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("held", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("outstanding", ExactJSON()),
-            ("paid", ExactJSON()),
-            ("ties", ExactJSON()),
-            ("costs", ExactJSON()),
-            ("closed_at", models.DateTimeField()),
-            *composite_key("month", "credit_type"),
-        ],
-        options={"db_table": "ledger_month_close", "default_permissions": ()},
     ),
     migrations.CreateModel(
         name="ApiKey",

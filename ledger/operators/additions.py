@@ -118,6 +118,8 @@ HolderGroups = Callable[[Any, Sequence[str]], Mapping[str, str]]
 Search = Callable[[Any, str], Sequence[Found]]
 """Takes the request and the word; finds by index only, what the operator may see."""
 
+HomePart = Callable[[Any, Any], Any]
+"""Takes the request and the present time; returns HTML for the first page, below its charts, or nothing."""
 AccountPages = Callable[[Any], Sequence[Any]]
 """Takes the admin of accounts; returns the addresses of further pages beside those of accounts and holders."""
 TimeLineParts = Callable[[Any, str, str], Any]
@@ -133,6 +135,7 @@ _account_forms: dict[str, AccountForm] = {}
 _account_pages: list[AccountPages] = []
 _time_line_parts: list[TimeLineParts] = []
 _overviews: list[Overviews] = []
+_home_parts: list[HomePart] = []
 _groups: dict[str, HolderGroups] = {}
 _money: Money = "{} {} minor units".format
 _default_currency: Callable[[], str] = str
@@ -155,6 +158,12 @@ def register_overview(given: Overviews) -> None:
     """Show these numbers and charts at the top of the first page."""
     if given not in _overviews:
         _overviews.append(given)
+
+
+def register_home_part(given: HomePart) -> None:
+    """Show this on the first page, below its charts."""
+    if given not in _home_parts:
+        _home_parts.append(given)
 
 
 def register_holder_groups(title: str, given: HolderGroups) -> None:
@@ -252,6 +261,11 @@ def overview(request: Any) -> Overview:
     """Return the numbers and charts of applications."""
     parts = [each(request) for each in _overviews]
     return Overview([one for part in parts for one in part.headlines], [one for part in parts for one in part.charts])
+
+
+def home_parts(request: Any, now: Any) -> list[Any]:
+    """Return the HTML of applications for the first page."""
+    return [part for each in _home_parts if (part := each(request, now))]
 
 
 def holder_groups(request: Any, holder_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection, transaction
 
+from ledger.database.horizon import find_horizon
 from ledger.database.lock_names import SIGNAL_FEED
 from ledger.database.locks import try_advisory_lock
 from ledger.database.statements import fetch_rows, fetch_value
@@ -34,7 +35,6 @@ from ledger.signals.alerts.declarations import alerts_of
 from ledger.signals.alerts.states import Alert, AlertSignal
 from ledger.signals.alerts.watching import Watch
 from ledger.signals.types import BUDGET_EXCEEDED, types_of
-from ledger.totals.counting import horizon
 from ledger.values import encode_json
 
 PATIENCE_SECONDS: Final = 1.0
@@ -210,7 +210,7 @@ def _end() -> datetime | None:
     try:
         return from_us(feed_end().recorded_us)
     except FeedUnavailable:
-        return horizon(PATIENCE_SECONDS)
+        return find_horizon(PATIENCE_SECONDS)
 
 
 class Subscribed(NamedTuple):

@@ -22,6 +22,7 @@ class StatementsConfig(applications.LedgerApplication):
     name = "ledger.statements"
     label = "ledger_statements"
     verbose_name = "Statements"
+    needs = ("ledger", "ledger.totals")
     calls = "ledger.statements.api"
 
     def ready(self) -> None:

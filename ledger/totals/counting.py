@@ -1,18 +1,11 @@
 """Adds entries to the totals of their days, each exactly once, up to an instant before which no further entry can appear.
 
 An entry's time is read under its holder's lock, and the entry is visible only after COMMIT. So an entry of 23:59:59 may become
-visible at 00:00:05, after one of 00:00:01, and a count by time alone would miss it. Therefore the count ends at an instant after
-which every transaction that may still write an earlier entry was seen to end.
-
-Note [Who may still write an earlier entry]
-    A writer reads the clock while it holds an advisory lock, and keeps that lock until it ends. So a transaction that has read a
-    time before `until` has ended, or is one of those that hold an advisory lock afterwards. A transaction that writes without a
-    lock holds a RowExclusiveLock on the table from its INSERT on. A lock is released when COMMIT is visible, not before. A clock
-    that is set back is an exception, see closing.py.
+visible at 00:00:05, after one of 00:00:01, and a count by time alone would miss it. Therefore the count ends at an instant
+before which no entry can appear any more (`ledger.database.horizon`).
 """
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,14 +13,13 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from ledger.database.cluster import sql_of
+from ledger.database.horizon import find_horizon
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
 from ledger.rules.kinds import KINDS, LINES, TotalsLine, sql_list
 from ledger.totals.expiring import add_expiring
 
 PATIENCE_SECONDS: Final = 5.0
-LOOK_EVERY_SECONDS: Final = 0.02
 SLICE: Final = timedelta(hours=1)
 """How much one transaction counts: a first run over years of entries keeps no transaction open for long."""
 
@@ -94,16 +86,6 @@ NEXT: Final = """
     ) AS found
 """
 
-# A session that holds a lock without a transaction (backend/0) has not read the clock in one.
-WRITERS: Final = """
-    SELECT DISTINCT virtualtransaction FROM pg_locks
-    WHERE pid IS DISTINCT FROM pg_backend_pid() AND granted AND virtualtransaction NOT LIKE '%%/0'
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND (locktype = 'advisory' OR relation = 'ledger_entry'::regclass AND mode = 'RowExclusiveLock')
-"""
-
-CLOCK: Final = "SELECT clock_timestamp()"
-
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
@@ -131,7 +113,7 @@ def count_entries(
         LockBusy: another process is counting.
     """
     with transaction.atomic(), try_advisory_lock(TOTALS()):
-        until = horizon(patience_seconds)
+        until = find_horizon(patience_seconds)
     if until is None:
         return CountResult(counted_until(), is_held_up=True)
     begun = counted = counted_until()
@@ -163,26 +145,6 @@ def entries_by_kind() -> tuple[dict[str, int], datetime]:
         text, until = cursor.fetchone()
     counts = json.loads(text)
     return {kind: counts.get(kind, 0) for kind in KINDS}, until
-
-
-def horizon(patience_seconds: float) -> datetime | None:
-    """An instant before which no entry can appear any more; None where a writer goes on. See Note [Who may still write …]."""
-    deadline = time.monotonic() + patience_seconds
-    with connection.cursor() as cursor:
-        cursor.execute(sql_of("clock", CLOCK))
-        (until,) = cursor.fetchone()
-        writers = _writers(cursor)
-        while writers:
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(LOOK_EVERY_SECONDS)
-            writers &= _writers(cursor)
-    return until
-
-
-def _writers(cursor: Any) -> set[str]:
-    cursor.execute(sql_of("writers", WRITERS), [])
-    return {name for (name,) in cursor.fetchall()}
 
 
 def _count_slice(until: datetime) -> datetime:

@@ -10,9 +10,7 @@ from datetime import date, timedelta
 from functools import partial
 from typing import Any, Final
 
-from ledger.models import DailyTotal, ExpiringTotal
 from ledger.months import month_after, month_before, starts
-from ledger.operators.permissions import VIEW_DAILYTOTAL
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.kinds import KINDS, LINES, left_of
 from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
@@ -35,6 +33,8 @@ from ledger.totals.figures import (
     month_link,
     rows_link,
 )
+from ledger.totals.models import DailyTotal, ExpiringTotal
+from ledger.totals.permissions import VIEW_DAILYTOTAL
 from ledger.totals.report import TypeReport, month_report
 from ledger.totals.ties import source_of
 from ledger.units import units_of

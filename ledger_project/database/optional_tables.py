@@ -10,6 +10,7 @@ TABLES: Final[dict[str, frozenset[str]]] = {
         "ledger_alert_state", "ledger_alert_look", "ledger_budget_report", "ledger_signal", "ledger_signal_position",
         "ledger_signal_feed", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
     }),
+    "ledger.totals": frozenset({"ledger_daily_total", "ledger_total_state", "ledger_expiring_total", "ledger_month_close"}),
     "billing.dunning": frozenset({"billing_mail", "billing_reminder", "billing_reminderhold"}),
     "ledger.shadow": frozenset({"ledger_observation", "ledger_promotion"}),
     "billing.statements_in": frozenset({"billing_bankreceipt"}),

@@ -29,7 +29,6 @@ from ledger.entries.clocks import holders_time
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
 from ledger.telemetry.metrics import are_counts_written
-from ledger.totals.counting import entries_by_kind
 from ledger_project.monitoring import VERSION
 from ledger_project.monitoring.node_checks import node_states
 from ledger_project.monitoring.work_checks import newest_anchor
@@ -343,6 +342,10 @@ def _lanes() -> Families:
 
 
 def _entries() -> Families:
+    if not apps.is_installed("ledger.totals"):
+        return
+    from ledger.totals.counting import entries_by_kind
+
     counts, until = entries_by_kind()
     by_kind = CounterMetricFamily(
         "ledger_entries",

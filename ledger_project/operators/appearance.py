@@ -11,7 +11,7 @@ from django.templatetags.static import static
 from django.urls import reverse, reverse_lazy
 
 from billing.permissions import VIEW_INVOICE
-from ledger.operators.permissions import VIEW_DAILYTOTAL, VIEW_LOCKS
+from ledger.operators.permissions import VIEW_LOCKS
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,13 @@ class Section:
 
 def _list(title: str, model: str) -> Tab:
     """Return the list of a model, for operators who may view its rows."""
+    return _page(title, f"{model.replace('.', '_')}_changelist", model)
+
+
+def _page(title: str, url_name: str, model: str) -> Tab:
+    """Return a page of the application of a model, for operators who may view its rows."""
     app, name = model.split(".")
-    return Tab(title, f"{app}_{name}_changelist", f"{app}.view_{name}", app)
+    return Tab(title, url_name, f"{app}.view_{name}", app)
 
 
 SECTIONS: Final = (
@@ -128,7 +133,7 @@ SECTIONS: Final = (
     Section(
         "Reports",
         "bar_chart",
-        (Tab("Month", "ledger_month_end", VIEW_DAILYTOTAL), Tab("Year", "billing_year", VIEW_INVOICE)),
+        (_page("Month", "ledger_month_end", "ledger_totals.dailytotal"), Tab("Year", "billing_year", VIEW_INVOICE)),
     ),
     Section(
         "Developers",

@@ -29,7 +29,6 @@ from ledger.operators.permissions import (
     PUBLISH_RATE,
     VIEW_ACCOUNT,
     VIEW_APIKEY,
-    VIEW_DAILYTOTAL,
     VIEW_ENTRYLISTING,
     VIEW_REFUSALLISTING,
 )
@@ -82,6 +81,18 @@ def _of_mails() -> tuple[Action, ...]:
     )  # fmt: skip
 
 
+def _of_months() -> tuple[Action, ...]:
+    if not apps.is_installed("ledger.totals"):
+        return ()
+    from ledger.totals.permissions import VIEW_DAILYTOTAL
+
+    return (
+        Action("Close the month", "month-end finance report reconcile taxes vat revenue", "month", "ledger_month_end",
+               VIEW_DAILYTOTAL),
+        Action("Export the journal", "datev beancount accounting bookkeeping", "month", "ledger_month_end", VIEW_DAILYTOTAL),
+    )  # fmt: skip
+
+
 ACTIONS: Final = (
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
     Action(
@@ -96,9 +107,7 @@ ACTIONS: Final = (
     Action("Set a budget or an overdraft", "limit cap", "on the holder's page", "ledger_account_changelist", VIEW_ACCOUNT),
     Action("Revoke a wrong grant", "take back undo credits", "open the grant, then Revoke", "ledger_entrylisting_changelist",
            VIEW_ENTRYLISTING, {"kind": "grant"}),
-    Action("Close the month", "month-end finance report reconcile taxes vat revenue", "month", "ledger_month_end",
-           VIEW_DAILYTOTAL),
-    Action("Export the journal", "datev beancount accounting bookkeeping", "month", "ledger_month_end", VIEW_DAILYTOTAL),
+    *_of_months(),
     Action("Create a customer", "add new", "form", "billing_customer_add", ADD_CUSTOMER),
     Action("Create a plan", "add new price pricing", "form", "billing_plan_add", ADD_PLAN),
     Action("Create a pack", "add new sell credits", "form", "billing_pack_add", ADD_PACK),

@@ -131,6 +131,7 @@ _TASKS: Final = (
 )
 APPLICATIONS: Final = {
     "deliver_signals": "ledger.signals",
+    "update_totals": "ledger.totals",
     "deliver_mails": "billing.dunning",
     "send_reminders": "billing.dunning",
     "check_vat_ids": "billing.tax_services",

@@ -7,11 +7,11 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from ledger.models import MonthClose
 from ledger.months import month_after, starts
 from ledger.rules import Entry
 from ledger.totals.closing import close_months
 from ledger.totals.counting import count_entries
+from ledger.totals.models import MonthClose
 from ledger.totals.report import month_report
 from tests.ledger.admin.admin_site import load_history
 

@@ -7,7 +7,15 @@ import pytest
 from tests.embedding.installations import ROOT, Project
 
 PAGES = ("unfold", "unfold.contrib.filters")
-OTHERS = ("ledger.cluster", "ledger.exchange", "ledger.portal", "ledger.shadow", "ledger.signals", "ledger.statements")
+OTHERS = (
+    "ledger.cluster",
+    "ledger.exchange",
+    "ledger.portal",
+    "ledger.shadow",
+    "ledger.signals",
+    "ledger.statements",
+    "ledger.totals",
+)
 """The applications of credits that a project may leave out."""
 OF_BILLING = ("billing.books", "billing.dunning", "billing.statements_in", "billing.tax_services")
 """Those of billing."""

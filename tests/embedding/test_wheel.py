@@ -156,7 +156,7 @@ def test_pdfs_are_set_with_their_extra_alone_and_are_no_calls_without_it(python_
 import datetime, django
 from django.conf import settings
 needed = ["django.contrib.contenttypes", "django.contrib.auth"]
-settings.configure(INSTALLED_APPS=[*needed, "ledger", "ledger.statements"], USE_TZ=True)
+settings.configure(INSTALLED_APPS=[*needed, "ledger", "ledger.totals", "ledger.statements"], USE_TZ=True)
 django.setup()
 from ledger.typesetting import typeset
 print(typeset.IS_INSTALLED, typeset.without_glyph("A") == "" if typeset.IS_INSTALLED else "")

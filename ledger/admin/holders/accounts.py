@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from ledger import conf, reads
 from ledger.admin.forms import operations
 from ledger.admin.holders import page
-from ledger.admin.home import current_locks, month_end
+from ledger.admin.home import current_locks
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, timestamp
 from ledger.admin.kit.columns import Column
@@ -244,7 +244,7 @@ class AccountAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Add the pages of current locks and of a month's end, those of other applications, and each holder's."""
         # A holder's page comes last: its path takes everything that follows.
-        own = [current_locks.url(self), *month_end.urls(self), *additions.account_pages(self), page.url(self)]
+        own = [current_locks.url(self), *additions.account_pages(self), page.url(self)]
         return [*own, *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from django.utils import timezone
 
 from ledger.admin.home import reads, use
 from ledger.admin.home.reads import Lately, RefusalCounts, Running
-from ledger.admin.home.totals import totals
 from ledger.admin.kit import charts
 from ledger.admin.links import entries_url, holder_url, refusals_url
 from ledger.operators import additions, approvals
@@ -18,7 +17,6 @@ from ledger.operators.permissions import (
     GRANT_CREDITS,
     VIEW_ACCOUNT,
     VIEW_APPROVAL,
-    VIEW_DAILYTOTAL,
     VIEW_ENTRYLISTING,
     VIEW_LOCKS,
     VIEW_REFUSALLISTING,
@@ -41,6 +39,7 @@ def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "as_of": now,
         "headlines": overview.headlines,
+        "parts": additions.home_parts(request, now),
         "charts": [*overview.charts, *(use.charts(request, lately) if may(VIEW_ENTRYLISTING) else ())],
         "attention": _attention(request, lately),
         "starts": _starts(request),
@@ -53,8 +52,6 @@ def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
     }
     if may(VIEW_REFUSALLISTING):
         shown |= _refused(reads.refused(now=now))
-    if may(VIEW_DAILYTOTAL):
-        shown |= totals(now=now)
     return {**given, "title": "Home", **shown}
 
 

@@ -18,8 +18,6 @@ from ledger.rules.usage_rates import BurnRate, burn_rate, stocks_of
 REFUSALS_COUNTED = 5_000
 """The most refusals that are counted by hour, the newest ones."""
 HOURS = 24
-SCHEDULED_COUNTED = 2_000
-"""The most grants that become effective later whose outstanding credits are shown."""
 ENTRIES_LOOKED_AT = 2_000
 """The newest entries of all holders: their accounts are checked for running dry."""
 ACCOUNTS_LOOKED_AT = 200
@@ -50,40 +48,6 @@ WHERE kind <> 'refusal'
 ORDER BY ledger_slot(recorded_at) DESC
 LIMIT {ENTRIES_LOOKED_AT}
 """
-
-
-# Grants that become effective later, the soonest first, less what was revoked of them, by the index of references.
-SCHEDULED = """
-WITH coming AS MATERIALIZED (
-    SELECT holder_id, credit_type, sequence, amount
-    FROM ledger_entry
-    WHERE effective_at > recorded_at AND effective_at > %s AND kind = 'grant'
-    ORDER BY effective_at
-    LIMIT {limit}
-),
-revoked AS MATERIALIZED (
-    SELECT e.holder_id, e.credit_type, e.refers_to AS sequence, sum(-e.amount) AS amount
-    FROM coming
-    JOIN ledger_entry e
-        ON e.holder_id = coming.holder_id
-        AND e.credit_type = coming.credit_type
-        AND e.refers_to = coming.sequence
-        AND e.kind = 'revoke'
-    GROUP BY e.holder_id, e.credit_type, e.refers_to
-)
-SELECT coming.credit_type, sum(coming.amount - coalesce(revoked.amount, 0)), count(*)
-FROM coming
-LEFT JOIN revoked USING (holder_id, credit_type, sequence)
-GROUP BY coming.credit_type
-"""
-
-
-@dataclass(frozen=True)
-class Scheduled:
-    """The credits that become effective later, by credit type; `is_all` if no grant was left out."""
-
-    credits: dict[str, int]
-    is_all: bool
 
 
 @dataclass(frozen=True)
@@ -155,15 +119,6 @@ def refused(*, now: datetime) -> RefusalCounts:
     for at, _ in rows:
         hours[min(int((at - since) / timedelta(hours=1)), HOURS - 1)] += 1
     return RefusalCounts(since, hours, Counter(code for _, code in rows).most_common(5), len(rows) < REFUSALS_COUNTED)
-
-
-def scheduled(*, now: datetime) -> Scheduled:
-    """Add up the granted credits that are not yet effective, of at most SCHEDULED_COUNTED grants, the soonest first."""
-    with never_reading_whole_tables(), connection.cursor() as cursor:
-        cursor.execute(SCHEDULED.format(limit=SCHEDULED_COUNTED), [now])
-        rows = cursor.fetchall()
-    by_type = {credit_type: int(total) for credit_type, total, _ in rows}
-    return Scheduled(by_type, sum(grants for _, _, grants in rows) < SCHEDULED_COUNTED)
 
 
 class _Used(NamedTuple):

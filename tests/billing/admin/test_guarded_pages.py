@@ -6,14 +6,15 @@ import pytest
 
 from billing import permissions as billing
 from ledger.operators import permissions as ledger
+from ledger.totals import permissions as totals
 from tests.ledger.admin.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 
 PAGES = {
     "/admin/ledger/account/locks/": ledger.VIEW_LOCKS,
-    "/admin/ledger/account/month-end/": ledger.VIEW_DAILYTOTAL,
-    "/admin/ledger/account/month-end/rows/": ledger.VIEW_DAILYTOTAL,
+    "/admin/ledger/account/month-end/": totals.VIEW_DAILYTOTAL,
+    "/admin/ledger/account/month-end/rows/": totals.VIEW_DAILYTOTAL,
     "/admin/ledger/account/journal/": billing.VIEW_INVOICE,
     "/admin/ledger/account/holders/ada/": ledger.VIEW_ACCOUNT,
     "/admin/ledger/account/holders/ada/statement/": ledger.VIEW_ENTRYLISTING,

@@ -242,7 +242,7 @@ def test_the_page_has_all_sections_and_each_number_opens_its_rows(made):
     rows = list(csv.DictReader(io.StringIO(sent, newline="")))
     assert sum(Decimal(row["EUR"]) for row in rows) == Decimal("261.80")
     assert {row["What"] for row in rows} == {"Invoices issued", "Credit notes issued", "Voided"}
-    restricted = operator("ledger.view_dailytotal", name="credits only")
+    restricted = operator("ledger_totals.view_dailytotal", name="credits only")
     page = restricted.get(f"{PAGE}?month={LAST:%Y-%m}").content.decode()
     assert 'id="credits"' in page
     assert 'id="sales"' not in page

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from ledger import rules
-from ledger.models import DailyTotal
 from ledger.rules import KINDS, Entry
 from ledger.rules.kinds import TOTALS
 from ledger.rules.texts.credit_units import plain_unit
@@ -22,6 +21,7 @@ from ledger.rules.texts.entry_texts import entry_text
 from ledger.rules.texts.explanations import DECISIONS, explain
 from ledger.statements.statements import TEXTS
 from ledger.totals.counting import COLUMNS
+from ledger.totals.models import DailyTotal
 from tests.ledger.audit.tampering import execute
 from tests.ledger.random_histories import RandomHistory, RulesLedger
 

@@ -18,11 +18,12 @@ from ledger.database.lock_names import TOTALS
 from ledger.database.locks import advisory_lock, holder_lock
 from ledger.database.statements import fetch_value
 from ledger.errors import Invalid, Refused
-from ledger.models import CreditType, DailyTotal, ExpiringTotal, MonthClose, TotalState
+from ledger.models import CreditType
 from ledger.months import month_after, starts
 from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree, close_months
 from ledger.totals.counting import ADD, COLUMNS, _add_kinds, count_entries, counted_until
 from ledger.totals.expiring import expired_credits
+from ledger.totals.models import DailyTotal, ExpiringTotal, MonthClose, TotalState
 from ledger.totals.month_figures import month_figures
 from ledger.totals.report import month_report
 from tests.ledger.admin.admin_site import operator

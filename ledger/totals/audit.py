@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
+from ledger.audit.recounts import moved_by
 from ledger.audit.reports import Finding
 from ledger.audit.sessions import Session
 from ledger.rules.kinds import KINDS, LINES, left_of
@@ -19,7 +20,7 @@ STATE: Final = "SELECT counted_until, entries::text, clock_timestamp() FROM ledg
 COLUMNS: Final = (*LINES, "held_change", "refusals", "entries")
 DAYS: Final = f"SELECT day, credit_type, late_entries, {', '.join(COLUMNS)} FROM ledger_daily_total"
 CLOSED: Final = "SELECT month, credit_type, entries, balance, held FROM ledger_month_close"
-LATEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+NOTHING_COUNTED: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 Amounts = Counter[str]
 """By the names of COLUMNS."""
@@ -29,8 +30,8 @@ Amounts = Counter[str]
 class Counted:
     """The totals, read at the audit's start, and the sums of the audited entries."""
 
-    until: datetime = LATEST
-    now: datetime = LATEST
+    until: datetime = NOTHING_COUNTED
+    now: datetime = NOTHING_COUNTED
     kinds: dict[str, int] = field(default_factory=dict)
     days: dict[tuple[str, date], Amounts] = field(default_factory=dict)
     late: dict[str, date] = field(default_factory=dict)
@@ -45,6 +46,17 @@ class Counted:
             return
         self.found_kinds[row["kind"]] += row["entries"]
         self.found[row["credit_type"], row["day"]].update(amounts_of(row))
+
+    def differences(self) -> Iterator[Finding]:
+        """Yield the differences between the totals and the entries."""
+        if self.until > self.now:
+            yield Finding("totals", None, None, None, f"counted until {self.until}", "an instant that has passed")
+        recounted, stored = _merged(self.found, self.late), _merged(self.days, self.late)
+        for credit_type, day in sorted(recounted.keys() | stored.keys()):
+            yield from _differing(f"{day}", credit_type, stored[credit_type, day], recounted[credit_type, day], COLUMNS)
+        kinds = sorted(self.kinds.keys() | self.found_kinds)
+        yield from _differing("by kind", None, Counter(self.kinds), self.found_kinds, kinds)
+        yield from _wrong_months(self, recounted)
 
 
 def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
@@ -61,14 +73,9 @@ def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
     return amounts | ({"refusals": row["entries"]} if kind.name == "refusal" else {})
 
 
-def moved_by(row: Mapping[str, Any]) -> int:
-    """Return by how much the entries of a row of sums.sql change the credits, including held ones."""
-    return KINDS[row["kind"]].moved(int(row["amount"]), int(row["captured"]))
-
-
 def read_totals(session: Session) -> Counted:
-    """Read the totals before any entry, so that on a cluster neither side has what is counted later."""
-    [(until, kinds, now)] = session.execute(STATE).fetchall() or [(LATEST, "{}", LATEST)]
+    """Read the totals."""
+    [(until, kinds, now)] = session.execute(STATE).fetchall() or [(NOTHING_COUNTED, "{}", NOTHING_COUNTED)]
     counted = Counted(until, now, json.loads(kinds))
     for day, credit_type, late_entries, *amounts in session.execute(DAYS).fetchall():
         counted.days[credit_type, day] = Counter(dict(zip(COLUMNS, map(int, amounts), strict=True)))
@@ -76,18 +83,6 @@ def read_totals(session: Session) -> Counted:
             counted.late[credit_type] = max(day, counted.late.get(credit_type, day))
     counted.closed = session.execute(CLOSED).fetchall()
     return counted
-
-
-def wrong_totals(counted: Counted) -> Iterator[Finding]:
-    """Yield the differences between the totals and the entries."""
-    if counted.until > counted.now:
-        yield Finding("totals", None, None, None, f"counted until {counted.until}", "an instant that has passed")
-    recounted, stored = _merged(counted.found, counted.late), _merged(counted.days, counted.late)
-    for credit_type, day in sorted(recounted.keys() | stored.keys()):
-        yield from _differing(f"{day}", credit_type, stored[credit_type, day], recounted[credit_type, day], COLUMNS)
-    kinds = sorted(counted.kinds.keys() | counted.found_kinds)
-    yield from _differing("by kind", None, Counter(counted.kinds), counted.found_kinds, kinds)
-    yield from _wrong_months(counted, recounted)
 
 
 def _merged(days: Mapping[tuple[str, date], Amounts], late: Mapping[str, date]) -> defaultdict[tuple[str, date], Amounts]:
@@ -110,7 +105,7 @@ def _differing(
 def _wrong_months(counted: Counted, recounted: Mapping[tuple[str, date], Amounts]) -> Iterator[Finding]:
     """Yield closed months whose entries, balance or held credits at their end differ from the sums of all entries up to then."""
     for month, credit_type, *stored in sorted(counted.closed):
-        if month <= counted.late.get(credit_type, LATEST.date()):
+        if month <= counted.late.get(credit_type, NOTHING_COUNTED.date()):
             continue
         end = date(month.year + month.month // 12, month.month % 12 + 1, 1)
         total: Amounts = Counter()

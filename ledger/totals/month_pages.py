@@ -19,10 +19,10 @@ from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.errors import DocumentTooLong, Invalid
 from ledger.months import BEGINNING, month_after, month_before, month_of
 from ledger.operators import staff_log
-from ledger.operators.permissions import VIEW_DAILYTOTAL
 from ledger.totals.figures import Amount, Figure, Link, Month, Quantity, Reference, Row, Rows, Section, rows_link
 from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_file_name, month_pdf
+from ledger.totals.permissions import VIEW_DAILYTOTAL
 from ledger.typesetting.typeset import IS_INSTALLED, NOT_INSTALLED
 from ledger.units import CreditUnit
 
@@ -69,7 +69,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
         "files": _files(found),
         "parts": [_part(found.month, section) for section in found.sections],
     }
-    return TemplateResponse(request, "admin/ledger/home/month_end.html", context)
+    return TemplateResponse(request, "admin/ledger/totals/month_end.html", context)
 
 
 def _read(request: HttpRequest, this_month: date, given: str | None) -> Month:
@@ -180,7 +180,7 @@ def rows_page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseB
         "back": (f"{reverse('admin:ledger_month_end')}?month={month:%Y-%m}", f"{month:%B %Y}"),
         "file": f"?{urlencode({**request.GET.dict(), 'format': 'csv'})}",
     }
-    return TemplateResponse(request, "admin/ledger/home/month_rows.html", context)
+    return TemplateResponse(request, "admin/ledger/totals/month_rows.html", context)
 
 
 def _rows(request: HttpRequest, month: date, keys: list[str]) -> Rows | None:

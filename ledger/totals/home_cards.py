@@ -1,26 +1,74 @@
 """The first page about each credit type: the outstanding credits, the totals of this month, and the last 30 days as a line."""
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from ledger.admin.home.reads import Scheduled, scheduled
+from django.db import connection
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from ledger.admin.history import never_reading_whole_tables
 from ledger.admin.kit import charts
 from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
-from ledger.models import DailyTotal
 from ledger.rules.kinds import LINES
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.totals.counting import counted_until
 from ledger.totals.expiring import expired_credits
+from ledger.totals.models import DailyTotal
+from ledger.totals.permissions import VIEW_DAILYTOTAL
 from ledger.totals.report import TypeReport, month_report
 from ledger.units import units_of
 
 NOTHING_COUNTED = datetime(2000, 1, 1, tzinfo=UTC)
+SCHEDULED_COUNTED = 2_000
+"""The most grants that become effective later whose outstanding credits are shown."""
 TYPES_SHOWN = 4
 DAYS = 30
 LINES_SHOWN = ("granted_purchased", "granted_promotional", "spent", "refunded", "expired")
 
+# Grants that become effective later, the soonest first, less what was revoked of them, by the index of references.
+SCHEDULED = """
+WITH coming AS MATERIALIZED (
+    SELECT holder_id, credit_type, sequence, amount
+    FROM ledger_entry
+    WHERE effective_at > recorded_at AND effective_at > %s AND kind = 'grant'
+    ORDER BY effective_at
+    LIMIT {limit}
+),
+revoked AS MATERIALIZED (
+    SELECT e.holder_id, e.credit_type, e.refers_to AS sequence, sum(-e.amount) AS amount
+    FROM coming
+    JOIN ledger_entry e
+        ON e.holder_id = coming.holder_id
+        AND e.credit_type = coming.credit_type
+        AND e.refers_to = coming.sequence
+        AND e.kind = 'revoke'
+    GROUP BY e.holder_id, e.credit_type, e.refers_to
+)
+SELECT coming.credit_type, sum(coming.amount - coalesce(revoked.amount, 0)), count(*)
+FROM coming
+LEFT JOIN revoked USING (holder_id, credit_type, sequence)
+GROUP BY coming.credit_type
+"""
 
-def totals(*, now: datetime) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Scheduled:
+    """The credits that become effective later, by credit type; `is_all` if no grant was left out."""
+
+    credits: dict[str, int]
+    is_all: bool
+
+
+def render_cards(request: HttpRequest, *, now: datetime) -> SafeString | str:
+    """Return the part of the first page about credit types; empty for an operator who may not see totals, and without any."""
+    shown = _cards(now=now) if request.user.has_perm(VIEW_DAILYTOTAL) else {}
+    return render_to_string("admin/ledger/totals/home_cards.html", shown, request) if shown.get("totals") else ""
+
+
+def _cards(*, now: datetime) -> dict[str, Any]:
     """The credit types with the largest movements this month, from the daily totals, and the instant up to which those count."""
     until = counted_until()
     if until <= NOTHING_COUNTED:
@@ -30,7 +78,7 @@ def totals(*, now: datetime) -> dict[str, Any]:
     shown = sorted(report.types, key=lambda each: each.entries, reverse=True)[:TYPES_SHOWN]
     units = units_of(each.credit_type for each in shown)
     days = _days([each.credit_type for each in shown], today)
-    coming, expired = scheduled(now=now), expired_credits(now)
+    coming, expired = _scheduled(now=now), expired_credits(now)
     return {
         "totals": [
             _card(each, units[each.credit_type], days[each.credit_type], coming, expired.get(each.credit_type, 0))
@@ -95,3 +143,12 @@ def _card(
             f"most on one day {unit.number(max(used for _, _, used in days))}."
         ),
     }
+
+
+def _scheduled(*, now: datetime) -> Scheduled:
+    """Add up the granted credits that are not yet effective, of at most SCHEDULED_COUNTED grants, the soonest first."""
+    with never_reading_whole_tables(), connection.cursor() as cursor:
+        cursor.execute(SCHEDULED.format(limit=SCHEDULED_COUNTED), [now])
+        rows = cursor.fetchall()
+    by_type = {credit_type: int(total) for credit_type, total, _ in rows}
+    return Scheduled(by_type, sum(grants for _, _, grants in rows) < SCHEDULED_COUNTED)
