@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from billing.documents.pay_links import is_payable
 from billing.documents.printing.pages import epc_code, grouped
 from billing.documents.sellers import seller_of
 from billing.models import Customer, Invoice, Pack, PaymentIntent, TopUp
@@ -214,7 +215,7 @@ class CustomerPayments:
 
     def pay_cell(self, invoice: Invoice, shown: Shown) -> Cell:
         """Return the button that pays an invoice; an empty cell where nothing is to be paid."""
-        if not _is_payable(invoice):
+        if not is_payable(invoice):
             return Cell("")
         return Cell(TEXTS[shown.language.code]["pay"], action=shown.action_url(f"{PAY}-{invoice.pk}"))
 
@@ -426,7 +427,7 @@ class CustomerPayments:
         if name.number is None:
             return None
         found = Invoice.objects.filter(pk=name.number, customer_id=self._customer.pk).first()
-        return found if found is not None and _is_payable(found) else None
+        return found if found is not None and is_payable(found) else None
 
     def _methods(self) -> list[Method]:
         return methods_of(self._customer.ref)
@@ -470,7 +471,7 @@ class CustomerPayments:
         invoice = None if name.number is None else rows.filter(pk=name.number).first()
         if invoice is None:
             return None
-        if not _is_payable(invoice):
+        if not is_payable(invoice):
             title = texts["pay_title"].format(number=invoice.number)
             return Step(title=title, text=texts["paid" if invoice.state == Invoice.State.PAID else "nothing_due"])
         return self._pay_step(invoice, shown) if name.verb == PAY else self._invoice_transfer(invoice, shown.language)
@@ -593,22 +594,18 @@ def _opens(name: _Name, shown: Shown) -> bool:
 
 
 def pay_link(customer: Customer, invoice: Invoice) -> str | None:
-    """Return the address at which a customer pays one invoice, for a mail; None if nothing is to be paid, or it has no page.
+    """Return the address at which a customer pays one invoice, for a mail or its PDF; None if the customer has no page.
 
-    It ends PAY_LINK_DAYS after the invoice is due. Who has it sees the number and the amount of this invoice, and may pay it.
+    After the issue only the settings, and who else has the holder, change it. It ends PAY_LINK_DAYS after the invoice is due.
+    Who has it sees the number and the amount of this invoice, and may pay it.
     """
-    if not (customer.holder_id and _is_payable(invoice) and invoice.due_date):
+    if not (customer.holder_id and invoice.due_date):
         return None
     if Customer.objects.filter(holder_id=customer.holder_id).exclude(pk=customer.pk).exists():
         return None  # the page does not know which of them it is about
     expires_at = datetime.combine(invoice.due_date, time(), UTC) + timedelta(days=PAY_LINK_DAYS)
-    return step_link(
-        customer.holder_id, f"{PAY}-{invoice.pk}", expires_at=expires_at, language=language_of(customer.language).code
-    )
-
-
-def _is_payable(invoice: Invoice) -> bool:
-    return invoice.state == Invoice.State.OPEN and invoice.amount_remaining_minor > 0
+    language = language_of(invoice.buyer["language"])
+    return step_link(customer.holder_id, f"{PAY}-{invoice.pk}", expires_at=expires_at, language=language.code)
 
 
 def _pack_name(pack: Pack, language: Language) -> str:

@@ -40,6 +40,7 @@ class DocumentSource:
         credits, credit_type: how many prepaid credits paid a part of it, or went back with it, and their type.
         units: of the credit types on it that have one, as shown at the issue.
         corrects: the number and day of the invoice that a credit note corrects.
+        pay_url: the address at which the buyer pays it; empty if there is none.
     """
 
     document: Mapping[str, Any]
@@ -50,6 +51,7 @@ class DocumentSource:
     credit_type: str = "credits"
     units: Mapping[str, CreditUnit] = field(default_factory=dict)
     corrects: tuple[str, date] | None = None
+    pay_url: str = ""
 
     @property
     def kind(self) -> DocumentKind:
@@ -388,7 +390,7 @@ def _payment(source: DocumentSource) -> dict[str, Any] | None:
     if not due_minor:
         refunded = document["refunded_minor"]
         paid_out = texts["paid_out"].format(amount=_with_currency(source, refunded)) if refunded else ""
-        return {"sentence": f"{texts['nothing_due']} {paid_out}".rstrip(), "terms": "", "rows": [], "qr": None, "caption": ""}
+        return {"sentence": f"{texts['nothing_due']} {paid_out}".rstrip(), "terms": "", "rows": [], "codes": [], "online": None}
     rows = [
         (texts["account_holder"], seller["name"] if "iban" in seller else ""),
         ("IBAN", grouped(seller.get("iban", ""))),
@@ -401,9 +403,21 @@ def _payment(source: DocumentSource) -> dict[str, Any] | None:
         "sentence": texts["please_pay"].format(amount=amount, day=source.language.day(due_on)),
         "terms": source.in_language("payment_terms"),
         "rows": [[label, value] for label, value in rows if value],
-        "qr": _code(source, due_minor),
-        "caption": texts["scan"],
+        "codes": [[code, caption] for code, caption in _codes(source, due_minor) if code],
+        "online": [source.pay_url, texts["pay_online"]] if source.pay_url else None,
     }
+
+
+def _codes(source: DocumentSource, due_minor: int) -> list[tuple[str | None, str]]:
+    """Return the codes to scan with their captions: the transfer for a banking app, and the address for a camera."""
+    texts = source.notation.texts
+    return [(_code(source, due_minor), texts["scan"]), (_online_code(source.pay_url), texts["scan_online"])]
+
+
+def _online_code(pay_url: str) -> str | None:
+    from segno import make
+
+    return _picture(make(pay_url, error="l", micro=False)) if pay_url else None
 
 
 def _code(source: DocumentSource, due_minor: int) -> str | None:
@@ -436,6 +450,11 @@ def epc_code(*, name: str, iban: str, bic: str, amount: Decimal, reference: str)
         code = make_epc_qr(name=name, iban=iban, amount=amount, text=reference, bic=bic or None, encoding="utf-8")
     except ValueError:
         return None
+    return _picture(code)
+
+
+def _picture(code: Any) -> str:
+    """Return a code as SVG."""
     picture = io.BytesIO()
     code.save(picture, kind="svg", border=0, xmldecl=False, nl=False, omitsize=True)
     return picture.getvalue().decode()

@@ -1,7 +1,7 @@
 """Makes the PDF of an invoice or credit note in the database."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Sum
 
 from billing import reads
+from billing.documents.pay_links import link_on_paper
 from billing.documents.printing.e_invoice import attachment, declare, e_invoice, faults_of, profile_of
 from billing.documents.printing.pages import DocumentSource, credit_note_page, invoice_page
 from billing.documents.sellers import current_seller, seller_of
@@ -46,6 +47,8 @@ def invoice_pdf(invoice_id: int) -> PrintedDocument:
         DocumentTooLong: it has more lines than a document can have.
     """
     source = invoice_source(invoice_id)
+    if source.is_valid:
+        source = replace(source, pay_url=link_on_paper(Invoice.objects.get(pk=invoice_id)) or "")
     return _printed(source, source.document["number"] or _draft_name(source))
 
 

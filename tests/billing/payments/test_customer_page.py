@@ -1,5 +1,6 @@
 """What a customer does on the page: pays, buys, sets a top-up; and what the page refuses to a link without payments."""
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, time, timedelta
@@ -10,7 +11,9 @@ import time_machine
 from django.core.mail import EmailMultiAlternatives
 from django.http import HttpResponse
 from django.test import Client
+from pypdf import PdfReader
 
+from billing.documents.printing.printed import invoice_pdf
 from billing.dunning.messages import message_of
 from billing.dunning.models import Mail
 from billing.models import Customer, Invoice, InvoicePayment, PaymentIntent, Purchase, TopUp
@@ -26,7 +29,7 @@ from ledger.portal import links as customer_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.units import CreditUnit
 from tests.billing.documents.issued import add_seller
-from tests.billing.factories import CustomerFactory
+from tests.billing.factories import CustomerFactory, transition
 from tests.billing.payments.stripe_double import OK, SECRET, TWICE, StripeDouble, serving
 from tests.billing.test_customer_page import billed
 from tests.ledger.api.conftest import ApiClient
@@ -456,3 +459,31 @@ def test_a_mail_has_no_button_where_nobody_could_press_it(settings: Any) -> None
     settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_URL": ""}
     mail = message_of(Mail.objects.get(invoice_id=without_address.pk))
     assert "Pay here" not in mail.body
+
+
+def links_of(pdf: bytes) -> list[str]:
+    """The addresses to which a PDF leads."""
+    notes = [each.get_object() for page in PdfReader(io.BytesIO(pdf)).pages for each in page.get("/Annots") or ()]
+    return [note["/A"]["/URI"] for note in notes if "/A" in note]
+
+
+def test_the_pdf_leads_to_the_same_payment_and_stays_the_same_when_it_is_paid(
+    mailed: tuple[Invoice, EmailMultiAlternatives], settings: Any
+) -> None:
+    invoice, mail = mailed
+    pdf = invoice_pdf(invoice.pk)
+    [address] = links_of(pdf.content)
+    assert address == f"https://shop.example{link_in(mail)}"
+    shown = " ".join(PdfReader(io.BytesIO(pdf.content)).pages[0].extract_text().split())
+    assert ("Pay online" in shown, "Scan to pay online" in shown) == (True, True)
+    transition(invoice.pk, "pay")
+    assert invoice_pdf(invoice.pk).content == pdf.content
+    settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_URL": ""}
+    assert links_of(invoice_pdf(invoice.pk).content) == []
+
+
+def test_the_pdf_of_a_void_invoice_or_a_draft_leads_nowhere(mailed: tuple[Invoice, EmailMultiAlternatives]) -> None:
+    invoice, _ = mailed
+    draft = Invoice.objects.get(customer_id=invoice.customer_id, state="draft")
+    transition(invoice.pk, "void")
+    assert [links_of(invoice_pdf(each.pk).content) for each in (invoice, draft)] == [[], []]
