@@ -96,17 +96,20 @@ def others_than(name: str, known: dict[str, RecurringGrant]) -> OtherGrants:
 
 
 class DuePeriod(NamedTuple):
-    """A period that was granted: its entries, the last ones of the grant itself, and the recurring grant after it."""
+    """A period that was granted, or several that were skipped: the entries, and the recurring grant after it."""
 
     entries: list[Entry]
     after: RecurringGrant
 
 
-def with_due_grants(account: LockedAccount) -> LockedAccount:
+def with_due_grants(account: LockedAccount, entries: list[Entry] | None = None) -> LockedAccount:
     """Collect the grants that are due in an account, and return it after them. See Note [By the clock, without a job].
 
     A grant that cannot be made, because the account has too many lots or another request has used its key, prevents no write: it
-    stays due, and the worker says why.
+    stays due, and the worker says why. Many periods that have left nothing by now are one entry: see `rules.grant_period`.
+
+    Args:
+        entries: gets the entries that were collected.
     """
     state = account.state
     if not state.has_due_grants:
@@ -114,9 +117,12 @@ def with_due_grants(account: LockedAccount) -> LockedAccount:
     known = recurring_grants(account)
     while (recurring := _first_due(known, account.state.now_us)) is not None:
         try:
-            known[recurring.name] = collect_period(account, recurring, known).after
+            period = collect_period(account, recurring, known)
         except (LotLimit, IdempotencyKeyReused):
             break
+        known[recurring.name] = period.after
+        if entries is not None:
+            entries += period.entries
         account = account.among.account(state.holder_id, state.credit_type)
     return account
 
@@ -127,7 +133,7 @@ def due_grant(account: LockedAccount, known: dict[str, RecurringGrant]) -> Recur
 
 
 def collect_period(account: LockedAccount, recurring: RecurringGrant, known: dict[str, RecurringGrant]) -> DuePeriod:
-    """Collect the entries of the next period of a recurring grant.
+    """Collect the entries of the next period of a recurring grant, or the one of several periods that it skips.
 
     Raises:
         LotLimit: the account has too many lots. IdempotencyKeyReused: another request has used the key of the period. Nothing was

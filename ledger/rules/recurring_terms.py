@@ -20,6 +20,8 @@ KEEP: Final = "keep"
 FULL: Final = "full"
 CHANGES: Final = (PRORATE, KEEP, FULL)
 """What other terms do with the credits of the running period."""
+EXPIRED, LOTS_FULL, NOT_KEPT = SKIPPED = ("expired", "full", "not_kept")
+"""Why periods are skipped: their credits have expired, the lots were full, or what rolls over is of later periods."""
 MAX_RECURRING_GRANTS: Final = 50
 """How many an account may have that have not ended."""
 MAX_COUNT: Final = 100
@@ -122,6 +124,11 @@ class RecurringTerms(NamedTuple):
         """Return the period of an instant, or the first one of a schedule that starts later; None if it has no such period."""
         n = max(0, self.schedule.index_at(from_us(from_us_)))
         return n if self.has(n) else None
+
+    def last_begun(self, now_us: int) -> int:
+        """Return the last period that has begun; below 0 if there is none."""
+        n = self.schedule.index_at(from_us(now_us if self.ends_us is None else min(now_us, self.ends_us - 1)))
+        return n if self.periods is None else min(n, self.periods - 1)
 
     def gives_like(self, other: "RecurringTerms", now_us: int) -> bool:
         """Return whether both give as many credits for the same period at an instant."""
@@ -231,6 +238,13 @@ class RecurringGrant(NamedTuple):
         if self.terms.amount is None or part == span or self.is_full:
             return self.terms.amount
         return share_of_days(self.terms.amount, part, span, self.terms.time_zone)
+
+    def after(self, n: int) -> "RecurringGrant":
+        """Return the recurring grant after its periods up to n were handled."""
+        assert self.terms is not None
+        following = n + 1 if self.terms.has(n + 1) else None
+        until_us = self.part(n).end_us
+        return self._replace(next_period=following, granted_until_us=until_us, begins_us=None, is_full=False)
 
     def expires_us(self, n: int) -> int | None:
         """Return when the credits of that time expire."""

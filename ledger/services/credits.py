@@ -6,6 +6,7 @@ from typing import Concatenate, ParamSpec
 from ledger import journal, rules
 from ledger.database.locks import Lock, holder_key
 from ledger.database.transactions import in_transaction
+from ledger.due_grants import with_due_grants
 from ledger.errors import LockBusy
 from ledger.records import UseCase, check
 from ledger.rules import (
@@ -65,13 +66,13 @@ set_clock = UseCase(ClockRequest, execute_once)
 
 
 def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool = True) -> list[Entry]:
-    """Book a holder's expired holds and lots; the available credits do not change.
+    """Book a holder's expired holds and lots, as any write does: after its grants that are due. The available credits stay.
 
     Args:
         wait: True waits for the holder's lock up to lock_timeout; False fails at once if another session holds it.
 
     Returns:
-        The entries; an empty list if nothing was due.
+        The entries, also those of grants that were due; an empty list if nothing was.
 
     Raises:
         HolderBusy, LockBusy, SequenceTaken: nothing was written.
@@ -83,10 +84,12 @@ def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool
         with journal.open(accounts=[(holder_id, credit_type)], wait=wait) as accounts:
             if not accounts.covers((holder_id, credit_type)):
                 raise LockBusy(key=holder_key(holder_id))
-            entries, _ = rules.settle_due(accounts.account(holder_id, credit_type).state)
+            granted: list[Entry] = []
+            account = with_due_grants(accounts.account(holder_id, credit_type), granted)
+            entries, _ = rules.settle_due(account.state)
             accounts.collect(entries)
             accounts.append()
-            return entries
+            return granted + entries
 
     return in_transaction(book, locks=[holder_key(holder_id)], holder_id=holder_id)
 
@@ -120,6 +123,10 @@ def overage_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -
 
 
 def available_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> int:
-    """Return how many credits the holder can spend now, 0 if frozen. It stays true until the lock's transaction ends."""
-    state = journal.read(lock, holder_id, credit_type).state
-    return 0 if state.is_frozen else state.available
+    """Return how many credits the holder can spend now, 0 if frozen. It stays true until the lock's transaction ends.
+
+    Grants that are due are made, as a spend would.
+    """
+    account = with_due_grants(journal.read(lock, holder_id, credit_type))
+    account.among.append()
+    return 0 if account.state.is_frozen else account.state.available

@@ -124,10 +124,11 @@ class DueRecurringGrants(NamedTuple):
 
 @dataclass
 class RecurringSummary:
-    """The counts of one run; credits by type, in its smallest unit."""
+    """The counts of one run; credits by type, in its smallest unit. `skipped` counts periods that have left nothing by now."""
 
     due: int = 0
     periods: int = 0
+    skipped: int = 0
     granted_by_type: dict[str, int] = field(default_factory=dict)
     revoked_by_type: dict[str, int] = field(default_factory=dict)
     busy: int = 0
@@ -136,8 +137,10 @@ class RecurringSummary:
     failures: list[str] = field(default_factory=list)
 
     def add(self, entries: list[Entry]) -> None:
-        """Count the entries of one period."""
-        self.periods += 1
+        """Count the entries of one period, or of those that were skipped together."""
+        skipped = (entries[-1].counterpart or {}).get("periods")
+        self.periods += not skipped
+        self.skipped += skipped or 0
         for entry in entries:
             by_type = {"grant": self.granted_by_type, "revoke": self.revoked_by_type}.get(entry.kind)
             if by_type is not None:

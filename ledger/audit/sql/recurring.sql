@@ -1,5 +1,6 @@
 -- Recurring grants whose row does not say what the entries say: the last entry that set or ended it, the last one of a period since then,
 -- and when the next period begins. And entries that set, end or handle one whose next_grant_at is not the earliest of all of the account.
+-- And entries that skip periods which have left something: the terms and the account say so again, by the calendar of PostgreSQL.
 WITH setting AS (
     SELECT DISTINCT ON (s.holder_id, s.credit_type, s.counterpart ->> 'recurring_grant')
         s.holder_id, s.credit_type, s.counterpart ->> 'recurring_grant' AS name, s.sequence, s.counterpart ->> 'next_at' AS next_at
@@ -63,3 +64,77 @@ FROM (
     GROUP BY holder_id, credit_type, sequence
 ) AS compared
 WHERE next_grant_at IS DISTINCT FROM earliest
+UNION ALL
+SELECT
+    'recurring', holder_id, credit_type, sequence, format('skips %%s periods up to %%s: %%s', periods, period_end, because),
+    'only periods that have left nothing by ' || at
+FROM (
+    SELECT
+        e.holder_id, e.credit_type, e.sequence, e.lots, e.holds, e.balance, e.claims, COALESCE(e.effective_at, e.recorded_at) AS at,
+        e.counterpart ->> 'recurring_grant' AS name, e.counterpart ->> 'because' AS because, t.terms,
+        (e.counterpart ->> 'periods')::bigint AS periods, (e.metadata ->> 'period')::bigint AS last,
+        (e.counterpart ->> 'period_start')::timestamptz AS period_start, (e.counterpart ->> 'period_end')::timestamptz AS period_end,
+        t.terms ->> 'time_zone' AS zone, (t.terms ->> 'starts_at')::timestamptz AT TIME ZONE (t.terms ->> 'time_zone') AS anchor,
+        CASE t.terms ->> 'interval' WHEN 'month' THEN 1 WHEN 'year' THEN 12 ELSE 0 END * (t.terms ->> 'interval_count')::integer AS months,
+        CASE t.terms ->> 'interval' WHEN 'day' THEN 1 WHEN 'week' THEN 7 ELSE 0 END * (t.terms ->> 'interval_count')::integer AS days,
+        ceil((t.terms ->> 'rollover_cap')::numeric / (t.terms ->> 'amount')::numeric) AS kept
+    FROM ledger_entry e
+    LEFT JOIN LATERAL (
+        SELECT s.counterpart -> 'terms' AS terms
+        FROM ledger_entry s
+        WHERE s.holder_id = e.holder_id AND s.credit_type = e.credit_type AND s.sequence = (e.metadata ->> 'setting')::bigint
+            AND s.counterpart ->> 'recurring_grant' = e.counterpart ->> 'recurring_grant'
+    ) AS t ON true
+    WHERE e.holder_id >= %(since)s AND e.holder_id <= %(upto)s AND e.kind = 'adjust' AND e.counterpart ->> 'periods' IS NOT NULL
+) AS skipped
+LEFT JOIN LATERAL (
+    -- Of a local time that the clocks repeat, the first counts.
+    SELECT
+        array_agg(CASE WHEN (instant - earlier) AT TIME ZONE zone = instant AT TIME ZONE zone THEN instant - earlier ELSE instant END ORDER BY place)
+            AS boundary
+    FROM unnest(ARRAY[last - periods + 1, last - periods + 2, last, last + 1, last + 1 + kept]) WITH ORDINALITY AS n (n, place)
+    CROSS JOIN LATERAL (SELECT (anchor + make_interval(months => (n * months)::integer, days => (n * days)::integer)) AT TIME ZONE zone AS instant) AS i
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN (instant - interval '30 minutes') AT TIME ZONE zone = instant AT TIME ZONE zone THEN interval '30 minutes'
+            ELSE interval '1 hour' END AS earlier
+    ) AS o
+) AS computed ON true
+LEFT JOIN LATERAL (
+    SELECT COALESCE(sum(remaining), 0) AS unspent, COALESCE(sum(remaining) FILTER (WHERE expires_us IS NULL OR expires_us > last_us), 0) AS lasting
+    FROM (
+        SELECT (l ->> 0)::bigint AS lot, (l ->> 1)::numeric AS remaining, (l ->> 3)::numeric AS expires_us
+        FROM (
+            SELECT l FROM json_array_elements(lots) AS l
+            UNION ALL
+            SELECT p FROM json_array_elements(holds) AS h, json_array_elements(h -> 2) AS p
+        ) AS part (l)
+    ) AS part
+    CROSS JOIN (SELECT extract(epoch FROM boundary[3]) * 1000000 AS last_us) AS last
+    WHERE EXISTS (
+        SELECT FROM ledger_entry g
+        WHERE g.holder_id = skipped.holder_id AND g.credit_type = skipped.credit_type AND g.sequence = part.lot
+            AND g.actor = 'ledger' AND g.metadata ->> 'recurring_grant' = skipped.name
+    )
+) AS own ON true
+WHERE NOT COALESCE(
+    period_end = boundary[4] AND period_start >= boundary[1] AND period_start < boundary[2]
+    AND period_end <= COALESCE(boundary[5], period_end)
+    AND (
+        (claims IS NULL AND balance = (SELECT COALESCE(sum((l ->> 1)::numeric), 0) FROM json_array_elements(lots) AS l))
+        OR (terms ->> 'applies_to' IS NOT NULL AND because = 'expired')
+    )
+    AND CASE because
+        WHEN 'expired' THEN CASE terms ->> 'expiry'
+            WHEN 'period_end' THEN period_end <= at
+            WHEN 'after_days' THEN terms ->> 'up_to' IS NULL
+                AND (anchor + make_interval(months => (last * months)::integer, days => (last * days + (terms ->> 'expires_after_days')::bigint)::integer))
+                    AT TIME ZONE zone <= at
+        END
+        WHEN 'full' THEN boundary[3] <= at AND lasting >= (terms ->> 'up_to')::numeric
+            AND unspent <= COALESCE((terms ->> 'rollover_cap')::numeric, unspent)
+        WHEN 'not_kept' THEN holds IS NULL AND terms ->> 'up_to' IS NULL AND boundary[5] <= at
+            AND boundary[5] < COALESCE((terms ->> 'ends_at')::timestamptz, 'infinity')
+            AND last + 1 + kept < COALESCE((terms ->> 'periods')::bigint, last + 2 + kept)
+    END,
+    false
+)

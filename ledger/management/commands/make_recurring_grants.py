@@ -61,9 +61,10 @@ def _as_text(summary: RecurringSummary, *, dry_run: bool) -> str:
     lines = [
         f"Granted {_credits(summary.granted_by_type)} for {_counted(summary.periods, 'period')} in {summary.seconds:.1f} s. "
         f"Revoked beyond what rolls over: {_credits(summary.revoked_by_type)}."
-        if summary.periods
+        if summary.periods or summary.skipped
         else f"Nothing is due: looked in {summary.seconds:.1f} s."
     ]
+    lines += [f"Skipped {_counted(summary.skipped, 'period')} that had left nothing by now."] if summary.skipped else []
     lines += [f"{_counted(summary.busy, 'account')} busy; the next run grants to them."] if summary.busy else []
     lines += [f"Failed: {failure}" for failure in summary.failures[:FAILURES_SHOWN]]
     if len(summary.failures) > FAILURES_SHOWN:

@@ -1,16 +1,17 @@
 """Recurring grants: set, ended, and granted period by period. Each function returns the entries in order."""
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ledger.errors import RecurringGrantDue, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.rules.accounts import AccountState
 from ledger.rules.decisions.credits import grant
 from ledger.rules.decisions.settlement import Entries, settle_due
+from ledger.rules.decisions.skipped_periods import SkippedPeriods, skipped_periods
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import Lot, remove, split, total
-from ledger.rules.recurring_terms import FULL, KEEP, MAX_RECURRING_GRANTS, GrantedSpan, RecurringGrant, RecurringTerms
+from ledger.rules.recurring_terms import FULL, KEEP, MAX_RECURRING_GRANTS, GrantedSpan, RecurringGrant, RecurringTerms, Span
 from ledger.rules.requests import EndRecurringGrantRequest, GrantRequest, RecurringGrantRequest, RevokeRequest
 from ledger.rules.texts.recurring_texts import grant_words
 
@@ -204,8 +205,12 @@ def _soonest(*instants_us: int | None) -> int | None:
 # One period ------------------------------------------------------------------------------------------
 
 
+SKIPPING: Final = ("recurring_grant", "period_start", "period_end", "periods", "because")
+"""What an entry that skips periods says of them."""
+
+
 class GrantedPeriod(NamedTuple):
-    """The entries of one period, and the recurring grant after it."""
+    """The entries of one period, or of those skipped together, and the recurring grant after it."""
 
     entries: Entries
     after: RecurringGrant
@@ -226,6 +231,8 @@ def grant_period(
     next period, or to the next write. So a late run leaves what a run in time would have left. What a request decided since
     stays: then the account is taken as of that request, and a period that had ended before gets nothing.
 
+    Many periods that have left nothing by now are skipped together: see `skipped_periods`.
+
     Args:
         lots: the numbers of the open lots that the recurring grant opened.
         expired: what has been booked of its lots that expired since the start of the period: each with time and amount.
@@ -244,11 +251,12 @@ def grant_period(
     recorded_us = max(account.server_us or now_us, account.recorded_us)
     present_us = now_us if account.server_us else recorded_us
     account = account._replace(now_us=as_of_us, recorded_us=recorded_us)
-    following = n + 1 if terms.has(n + 1) else None
-    after = recurring._replace(next_period=following, granted_until_us=span.end_us, begins_us=None, is_full=False)
-    request = _request(account, recurring, as_of_us=as_of_us, next_us=after.next_us)
-
     entries, account = settle_due(account)
+    skipped = skipped_periods(account, recurring, now_us=now_us, lots=lots)
+    if skipped is not None:
+        return _skip(account, recurring, skipped, entries, others_next_us=others_next_us, present_us=present_us)
+    after = recurring.after(n)
+    request = _request(account, recurring, after, until=n)
     # Only a period that begins takes what has rolled over: not one that other terms continue.
     if terms.rollover_cap is not None and span == terms.span(n):
         revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap), present_us)
@@ -277,26 +285,46 @@ def grant_period(
     return GrantedPeriod([*entries, *grant(account, made)], after)
 
 
+def _skip(
+    account: AccountState,
+    recurring: RecurringGrant,
+    skipped: SkippedPeriods,
+    entries: Entries,
+    *,
+    others_next_us: int | None,
+    present_us: int,
+) -> GrantedPeriod:
+    """Say by one `adjust` entry of 0, behind others, that periods have left nothing."""
+    assert recurring.next_period is not None
+    after = recurring.after(skipped.last)
+    request = _request(account, recurring, after, until=skipped.last)
+    request.metadata.update(periods=skipped.last - recurring.next_period + 1, because=skipped.because)
+    account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
+    named = {name: request.metadata[name] for name in SKIPPING}
+    entry = account.next_entry("adjust", 0, lots=account.lots, counterpart=named, request=request, effective_us=present_us)
+    return GrantedPeriod([*entries, entry], after)
+
+
 def key_of(recurring: RecurringGrant, credit_type: str) -> str:
     """Return the idempotency key of the next period: a period of a setting is granted at most once."""
     return f"recurring/{credit_type}/{recurring.name}/{recurring.setting}/{recurring.next_period}"
 
 
-def _request(account: AccountState, recurring: RecurringGrant, *, as_of_us: int, next_us: int | None) -> Any:
-    """The request by which the ledger grants the period; its amount is a placeholder."""
+def _request(account: AccountState, recurring: RecurringGrant, after: RecurringGrant, *, until: int) -> Any:
+    """The request by which the ledger grants the next period, or skips those up to one; its amount is a placeholder."""
     assert recurring.terms is not None
     assert recurring.next_period is not None
-    span = recurring.part(recurring.next_period)
+    span = Span(recurring.part(recurring.next_period).start_us, recurring.part(until).end_us)
     metadata = {
         "recurring_grant": recurring.name,
         "setting": recurring.setting,
-        "period": recurring.next_period,
+        "period": until,
         "period_start": to_text(span.start_us),
         "period_end": to_text(span.end_us),
-        "as_of": to_text(as_of_us),
+        "as_of": to_text(account.now_us),
     }
-    if next_us is not None:
-        metadata["next_at"] = to_text(next_us)
+    if after.next_us is not None:
+        metadata["next_at"] = to_text(after.next_us)
     return GrantRequest(
         holder_id=account.holder_id,
         credit_type=account.credit_type,

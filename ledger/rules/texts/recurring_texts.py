@@ -5,9 +5,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from ledger.rules.instants import from_us
-from ledger.rules.recurring_terms import RecurringTerms, Span
+from ledger.rules.recurring_terms import EXPIRED, LOTS_FULL, NOT_KEPT, RecurringTerms, Span
 
 ADJECTIVES: Final = {"day": "Daily", "week": "Weekly", "month": "Monthly", "year": "Yearly"}
+
+WHY_SKIPPED: Final = {
+    EXPIRED: "their credits had expired before the next write",
+    LOTS_FULL: "the lots were full",
+    NOT_KEPT: "what rolls over is of later periods",
+}
+"""Why periods were skipped, by the `because` of their entry."""
 
 
 def grant_words(terms: RecurringTerms, span: Span) -> str:
@@ -55,6 +62,10 @@ def setting_words(counterpart: Mapping[str, Any], number: Any) -> str:
         counterpart: of the entry. number: writes an amount.
     """
     name = counterpart["recurring_grant"]
+    if "periods" in counterpart:
+        days = f"from {counterpart['period_start'][:10]} to {counterpart['period_end'][:10]}"
+        why = WHY_SKIPPED[counterpart["because"]]
+        return f"gets nothing of the recurring grant {name} for {counterpart['periods']:,} periods {days}: {why}"
     if "period_start" in counterpart:
         return f"needs nothing of the recurring grant {name} for the period from {counterpart['period_start'][:10]}"
     if "terms" not in counterpart:

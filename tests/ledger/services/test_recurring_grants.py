@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,13 @@ from ledger.entries.previews import preview
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits, Invalid, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.models import Entry
 from ledger.rules import MAX_OPEN_LOTS, AccountState
+from ledger.rules.decisions import skipped_periods
 from ledger.rules.instants import to_us
 from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS, RecurringGrant
+from ledger.rules.texts.entry_texts import entry_text
 from ledger.services import recurring_grants
 from ledger.testing.clocks import FixedClock
+from ledger.units import unit_of
 
 SEPTEMBER = datetime(2026, 9, 1, tzinfo=UTC)
 
@@ -477,6 +481,104 @@ def test_a_key_that_another_request_took_is_reported_and_nothing_is_granted(cloc
     assert (work().due, reads.balance("ada").balance, broken_laws()) == (0, 1, {})
 
 
+# After a long pause -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("terms", "end", "periods", "because", "left"),
+    [
+        ({}, "12-30", 88, "expired", [100]),
+        ({"expiry": "after_days", "expires_after_days": 2}, "12-29", 87, "expired", [100] * 2),
+        ({"up_to": 100}, "12-30", 88, "expired", [100]),
+        ({"up_to": 100, "expiry": "never"}, "12-31", 120, "full", [100]),
+        ({"expiry": "rollover", "rollover_cap": 250}, "12-27", 116, "not_kept", [50, 100, 100, 100]),
+        ({"applies_to": {"rates": ["chat"]}}, "12-30", 88, "expired", [100]),
+    ],
+)
+def test_many_periods_that_left_nothing_are_one_entry(clock, terms, end, periods, because, left):
+    services.set_overdraft(holder_id="ada", limit=10, idempotency_key="o")
+    if because == "expired":
+        clock.move_to(at(10, 2))
+    recur(name="daily", interval="day", starts_at=clock.at, **terms)
+    work()
+    clock.move_to(at(12, 31) - timedelta(hours=2))
+    shown = reads.balance("ada").available
+    entry = services.grant(holder_id="ada", amount=1, idempotency_key="g")
+    assert [rest for rest, *_ in lots()][:-1] == left
+    assert (entry.balance, shown) == (sum(left) + 1, 10 if "applies_to" in terms else sum(left) + 10)
+    [skipping] = [one for one in Entry.objects.filter(kind="adjust") if "periods" in (one.counterpart or {})]
+    facts = skipping.counterpart
+    assert (facts["period_end"][5:10], facts["periods"], facts["because"]) == (end, periods, because)
+    assert (work().periods, work().skipped, broken_laws()) == (0, 0, {})
+
+
+def test_a_worker_skips_too_and_says_so(clock):
+    recur(interval="day")
+    clock.move_to(at(9, 14))
+    # 12 that have expired, and no more.
+    services.grant(holder_id="ben", amount=1, idempotency_key="g")
+    recur("ben", interval="day", starts_at=SEPTEMBER + timedelta(days=13))
+    summary = work()
+    assert (summary.periods, summary.skipped) == (2, 13)
+    assert summary.granted_by_type == {"credits": 200}
+    texts = [entry_text(row, at=row.recorded_at, unit=unit_of("credits")).text for row in Entry.objects.filter(holder_id="ada")]
+    assert (
+        "gets nothing of the recurring grant monthly for 13 periods from 2026-09-01 to 2026-09-14: "
+        "their credits had expired before the next write"
+    ) in texts[1]
+
+
+def test_a_debt_is_repaid_by_each_period_although_its_credits_would_have_expired(clock):
+    services.set_overdraft(holder_id="ada", limit=10_000, idempotency_key="o")
+    services.spend(holder_id="ada", amount=1_950, idempotency_key="s")
+    recur(interval="day", starts_at=at(9, 2))
+    clock.move_to(at(11, 1))
+    entry = services.grant(holder_id="ada", amount=1, idempotency_key="g")
+    # 20 days for the debt; the last of them leaves 50, which expire. Then 39 that nobody could spend, and the day of now.
+    assert entry.balance == 101
+    assert [
+        one.counterpart["periods"] for one in Entry.objects.filter(kind="adjust") if "periods" in (one.counterpart or {})
+    ] == [40]
+    assert broken_laws() == {}
+
+
+def test_other_terms_and_an_end_after_skipped_periods(clock):
+    recur(interval="day")
+    work()
+    clock.move_to(at(10, 31))
+    recur(interval="day", amount=7)
+    assert work().periods == 1
+    shown = reads.recurring_grant("ada", name="monthly")
+    assert shown is not None
+    assert (lots(), shown.granted_until) == ([(7, "10-31", "11-01")], at(11, 1))
+    services.end_recurring_grant(holder_id="ada", recurring_grant="monthly", idempotency_key="end")
+    assert (work().due, broken_laws()) == (0, {})
+
+
+def test_what_has_expired_is_booked_after_what_is_due(clock):
+    """As by any write: what a hold gives back when it expires is not kept beyond the cap of an earlier period."""
+    for holder in ("ada", "ben"):
+        recur(holder, interval="day", expiry="rollover", rollover_cap=60)
+        services.hold(holder_id=holder, amount=40, idempotency_key="h", expires_at=at(9, 4))
+    for day in (2, 3, 4):
+        clock.move_to(at(9, day))
+        services.grant_due_period(holder_id="ada")
+        services.book_expirations(holder_id="ada")
+    booked = services.book_expirations(holder_id="ben")
+    assert [entry.kind for entry in booked if entry.kind in ("grant", "release")] == ["grant"] * 2 + ["release", "grant"]
+    assert [rest for rest, *_ in lots("ben")] == [rest for rest, *_ in lots("ada")]
+    assert broken_laws() == {}
+
+
+def test_what_is_due_can_be_spent_under_a_lock_that_is_held(clock):
+    from ledger.database.locks import holder_lock
+
+    recur()
+    with holder_lock("ada") as lock:
+        assert services.available_under(lock, holder_id="ada") == 100
+    assert (grants(), broken_laws()) == ([("grant", 100, "09-01")], {})
+
+
 @pytest.mark.parametrize(
     ("terms", "pointer"),
     [
@@ -511,6 +613,7 @@ TERMS = st.fixed_dictionaries(
                 {"expiry": "never"},
                 {"expiry": "after_days", "expires_after_days": 5},
                 {"expiry": "rollover", "rollover_cap": 60},
+                {"expiry": "rollover", "rollover_cap": 230},
             ]
         ),
         "periods": st.none() | st.integers(1, 6),
@@ -521,7 +624,7 @@ TERMS = st.fixed_dictionaries(
 class History:
     """An account in memory, with two recurring grants; what a worker does with it, at the instants at which it runs."""
 
-    def __init__(self, terms: list[dict[str, Any]], spent: int, debt: int) -> None:
+    def __init__(self, terms: list[dict[str, Any]], spent: int, debt: int, held: int) -> None:
         self.now_us = to_us(SEPTEMBER)
         self.entries: list[rules.Entry] = []
         self.state = AccountState("ada", "credits", self.now_us)
@@ -542,6 +645,10 @@ class History:
         spent = min(spent, self.state.own_available)
         if spent:
             self.run(rules.spend(self.state, rules.SpendRequest(**common, idempotency_key="t", amount=spent)))
+        held = min(held, self.state.own_available)
+        if held:
+            request = rules.HoldRequest(**common, idempotency_key="h", amount=held, expires_at=SEPTEMBER + timedelta(days=9))
+            self.run(rules.hold(self.state, request))
 
     def run(self, entries: list[rules.Entry]) -> list[rules.Entry]:
         self.entries += entries
@@ -567,9 +674,10 @@ class History:
             self.known[recurring.name] = after
 
     def pass_to(self, instant_us: int, *, sweep: bool = False) -> None:
-        """Let time pass; the sweeper may book what has expired."""
+        """Let time pass; the sweeper may book what has expired, after what is due."""
         self.state = self.state._replace(now_us=instant_us)
         if sweep:
+            self.work()
             self.run(rules.settle_due(self.state)[0])
 
     def at_the_end(self) -> tuple[Any, ...]:
@@ -594,10 +702,18 @@ def boundaries(history: History, until_us: int) -> list[int]:
     debt=st.sampled_from([0, 0, 30, 500]),
     days=st.integers(1, 40),
     late=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 3), st.booleans()), max_size=5),
+    held=st.sampled_from([0, 0, 40]),
+    one_by_one=st.sampled_from([1, 3, skipped_periods.MADE_ONE_BY_ONE]),
 )
-def test_late_interrupted_and_stepwise_runs_leave_what_a_run_in_time_leaves(terms, spent, debt, days, late):
+def test_late_interrupted_and_stepwise_runs_leave_what_a_run_in_time_leaves(terms, spent, debt, days, late, held, one_by_one):
+    with patch.object(skipped_periods, "MADE_ONE_BY_ONE", one_by_one):
+        compare_runs(terms, spent, debt, days, late, held)
+
+
+def compare_runs(terms: Any, spent: int, debt: int, days: int, late: Any, held: int) -> None:
+    """Compare late, interrupted and stepwise runs with runs in time."""
     end_us = to_us(SEPTEMBER + timedelta(days=days, hours=7))
-    in_time, once, in_steps = (History(terms, spent, debt) for _ in range(3))
+    in_time, once, in_steps = (History(terms, spent, debt, held) for _ in range(3))
     for instant_us in boundaries(in_time, end_us):
         in_time.pass_to(instant_us)
         in_time.work()

@@ -1,6 +1,6 @@
 """The ledger grants the allowance of a plan by the clock, by the terms that billing sets; runs claim what it granted."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -101,6 +101,18 @@ def test_a_run_in_time_makes_the_same_grants_as_a_spend_before_a_late_run() -> N
     run_at(late, later, day(3))
     assert (granted(late), claims(later), available(late)) == (granted(early), claims(in_time), available(early))
     assert claims(later) == [("01-01", "02-01", 100), ("02-01", "03-01", 100), ("03-01", "04-01", 100)]
+
+
+def test_periods_that_the_ledger_skipped_after_a_long_pause_are_claimed_without_credits() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH))
+    run_at(holder, subscription, day(1))
+    move(holder, datetime(2030, 4, 10, tzinfo=UTC))
+    spend(holder, 30)
+    assert granted(holder) == [("01-01", 100), ("04-01", 100)]
+    run_at(holder, subscription, datetime(2030, 4, 10, tzinfo=UTC))
+    found = claims(subscription)
+    assert [amount for *_, amount in found] == [100, *[0] * 14, 100]
+    assert (available(holder), findings_of("credits", "ledger", "billing")) == (70, [])
 
 
 def test_a_subscription_that_begins_later_has_its_allowance_in_its_first_microsecond() -> None:
