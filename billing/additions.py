@@ -1,4 +1,4 @@
-"""The parts that other applications add to billing: tables and buttons of its pages, and laws of its audit.
+"""The parts that other applications add to billing: to its pages, its sums of money, the customer's page, and its audit.
 
 Billing knows none of these applications. Each registers in its `AppConfig.ready`; pages and audit ask here, so nothing of the
 pages is loaded before.
@@ -6,7 +6,10 @@ pages is loaded before.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from ledger.portal.parts import Cell, Section, Shown, Step
 
 Part = tuple[str, dict[str, Any]]
 """A heading, and the table below it."""
@@ -80,7 +83,88 @@ class RowPage:
 INVOICE_PAGE: Final = RowPage()
 CUSTOMER_PAGE: Final = RowPage()
 
+
+# Money -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sales:
+    """Sales that no invoice has, which the first page and the page of the year show beside those of invoices.
+
+    Args:
+        what: is sold, in the plural, such as packs.
+        permission: of the operators who may see the sums.
+        table, minor: where they are, and the column of the amount; `paid_at`, `currency` and `id` are columns too.
+    """
+
+    what: str
+    permission: str
+    table: str
+    minor: str
+
+
+FindPayment = Callable[[str, str], tuple[str, str] | None]
+"""Takes a provider and its id of a payment; returns the noun and the name of what the payment has paid, or None."""
+
+SALES: Final[dict[str, Sales]] = {}
+_find_payment: Final[list[FindPayment]] = []
+
+
+def register_sales(given: Sales) -> None:
+    """Show the money of these sales too."""
+    SALES[given.what] = given
+
+
+def register_payments(find: FindPayment) -> None:
+    """Refuse the payment of an invoice that this function finds: it is recorded as that of something else."""
+    if find not in _find_payment:
+        _find_payment.append(find)
+
+
+def find_payment(provider: str, payment: str) -> tuple[str, str] | None:
+    """Return the noun and the name of what a payment has paid that is no invoice; None if there is nothing."""
+    return next((found for find in _find_payment if (found := find(provider, payment)) is not None), None)
+
+
+# The customer's page ---------------------------------------------------------------------------------
+
+
+class CustomerPart(Protocol):
+    """What an application adds to the page of one customer; see `ledger.portal.parts.Customer`."""
+
+    def pay_cell(self, invoice: Any, shown: "Shown") -> "Cell":
+        """Return the button that pays an invoice; an empty cell where nothing is to be paid."""
+
+    def sections(self, shown: "Shown") -> "Sequence[Section]":
+        """Return its lists, with their buttons."""
+
+    def act(self, name: str, given: Mapping[str, str], shown: "Shown") -> "Step | str | None":
+        """Do what a button says."""
+
+    def step(self, name: str, shown: "Shown", *, is_back: bool) -> "Step | None":
+        """Return a step that a button leads to."""
+
+
+CustomerParts = Callable[[Any], CustomerPart]
+"""Takes the customer of the page."""
+_customer_payments: Final[list[CustomerParts]] = []
+
+
+def register_customer_payments(make: CustomerParts) -> None:
+    """Let customers pay on their page by this part; the one that was registered last is used."""
+    if make not in _customer_payments:
+        _customer_payments.append(make)
+
+
+def customer_payments(customer: Any) -> CustomerPart | None:
+    """Return the part by which a customer pays on the page; None if no application has one."""
+    return _customer_payments[-1](customer) if _customer_payments else None
+
+
+# The audit -------------------------------------------------------------------------------------------
+
 _laws: Final[dict[str, str]] = {}
+_named_entries: Final[list[str]] = []
 
 
 def register_laws(laws: Mapping[str, str]) -> None:
@@ -91,3 +175,14 @@ def register_laws(laws: Mapping[str, str]) -> None:
 def laws() -> dict[str, str]:
     """Return the laws of applications."""
     return dict(_laws)
+
+
+def register_named_entries(sql: str) -> None:
+    """Let the audit look for these entries in the ledger too: rows of what names each, holder, credit type, sequence and kind."""
+    if sql not in _named_entries:
+        _named_entries.append(sql)
+
+
+def named_entries() -> tuple[str, ...]:
+    """Return the queries of applications for the entries that they name."""
+    return tuple(_named_entries)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from ledger.operators.additions import Attention, Found, Overview, Section
     from ledger.portal.parts import Customer
-    from ledger.services.coming_credits import Lack, UnderWay
 
 
 SIGNALS: Final = {
@@ -24,15 +23,8 @@ SIGNALS: Final = {
     "invoice.reopened": "Money of a paid invoice went back, so that it is due again.",
     "invoice.void": "An invoice was voided.",
     "invoice.uncollectible": "An invoice was marked uncollectible.",
-    "top_up.paused": "Automatic top-ups of an account are paused after declines, and wait for a person.",
-    "payment_intent.waiting": "A payment waits for the customer: at a checkout, or for a confirmation.",
-    "payment_intent.succeeded": "The money of a payment is in.",
-    "payment_intent.failed": "A payment was declined.",
     "payment.recorded": "Money came in for an invoice.",
     "payment.returned": "Money of an invoice's payment went back: a refund or a dispute.",
-    "purchase.paid": "The money of a purchase is in, and recorded.",
-    "purchase.granted": "The credits of a purchase were added.",
-    "purchase.returned": "Money of a purchase was returned, and what it had bought was revoked as far as it was unspent.",
     "subscription.started": "The first invoice of a subscription was paid, so that it starts.",
     "subscription.expired": "The first invoice of a subscription was not paid in time, so that it never starts.",
     "subscription.canceled": "The order of a subscription was canceled before its first invoice was paid.",
@@ -66,12 +58,10 @@ class BillingConfig(AppConfig):
         from ledger import conf, exports
         from ledger.audit.chains import register, register_table
         from ledger.operators import additions
-        from ledger.services import coming_credits
         from ledger.typesetting.letterheads import register_letterhead
 
         ensure_declared(tables_about_people())
         register_check(_check_limits, "billing", conf.CHECKS)
-        register_check(_check_providers, "billing", conf.CHECKS)
         register_check(_check_lookups, "billing", conf.CHECKS)
         register_check(_check_tax_provider, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
@@ -89,15 +79,12 @@ class BillingConfig(AppConfig):
         additions.register_guesses(_guess)
         additions.register_money(_money)
         additions.register_default_currency(_usual_currency)
-        for noun in ("customer", "plan", "pack", "coupon", "seller", "meter"):
+        for noun in ("customer", "plan", "coupon", "seller", "meter"):
             additions.register_references(noun, partial(_references, noun))
         if apps.is_installed("ledger.portal"):
-            from billing.documents import pay_links
             from ledger.portal import parts
 
-            pay_links.register(_pay_link)
             parts.register(_customer)
-        coming_credits.register(_top_up_under_way)
         follow_at_once(_set_overage_of)
         follow_at_once(_set_allowance_terms_of)
         register(TRANSITIONS)
@@ -135,13 +122,6 @@ def _check_limits(app_configs: Any, **options: Any) -> list[CheckMessage]:
     return check_limits()
 
 
-def _check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
-    """Run the checks of the providers of payments."""
-    from billing.payments.providers.configured import check_providers
-
-    return check_providers(app_configs)
-
-
 def _check_lookups(app_configs: Any, **options: Any) -> list[CheckMessage]:
     """Report that VAT ids are to be looked up, and the application that does it is not installed (billing.E004)."""
     from ledger import conf
@@ -169,18 +149,6 @@ def _customer(holder_id: str) -> "Customer | None":
     from billing.customer_page import find
 
     return find(holder_id)
-
-
-def _top_up_under_way(lack: "Lack") -> "UnderWay | None":
-    from billing.payments.topups.under_way import top_up_under_way
-
-    return top_up_under_way(lack)
-
-
-def _pay_link(customer: Any, invoice: Any) -> str | None:
-    from billing.payments.customer_page import pay_link
-
-    return pay_link(customer, invoice)
 
 
 def _attention(request: Any) -> "list[Attention]":

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db.models import QuerySet
 
 from billing import reads
+from billing.additions import customer_payments
 from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
 from billing.documents.sellers import current_seller
 from billing.models import CreditNote, Customer, Invoice
-from billing.payments.customer_page import CustomerPayments, money
+from billing.rating.money import minor_digits
 from billing.reads.pages import page
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.api.kit.writing.rendering import time_text
@@ -114,7 +116,7 @@ class CustomerOfHolder:
 
     def __init__(self, customer: Customer) -> None:
         self._customer = customer
-        self._payments = CustomerPayments(customer)
+        self._payments = customer_payments(customer)
         self.name = customer.name
         self.language = customer.language
         self.time_zone = customer.time_zone
@@ -125,6 +127,7 @@ class CustomerOfHolder:
         Drafts are no invoices yet.
         """
         now = time_of(self._customer.holder_id)
+        payments = self._payments if shown.allows_payments else None
         subscriptions = reads.subscriptions(
             customer=self._customer.ref, before=shown.before.get("subscriptions"), limit=ROWS_SHOWN + 1
         )
@@ -137,12 +140,12 @@ class CustomerOfHolder:
             _continued(
                 _invoice_list(
                     [_invoice(row, shown, today) for row in invoices[:ROWS_SHOWN]],
-                    [self._payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]],
+                    [payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]] if payments else None,
                     shown,
                 ),
                 [row.pk for row in invoices],
             ),
-            *(self._payments.sections(shown) if shown.allows_payments else ()),
+            *(payments.sections(shown) if payments else ()),
             _continued(
                 _subscriptions(
                     [_subscription(row, now, names[row.plan_id]) for row in subscriptions[:ROWS_SHOWN]],
@@ -162,11 +165,11 @@ class CustomerOfHolder:
 
     def act(self, name: str, given: Mapping[str, str], shown: Shown) -> Step | str | None:
         """Pay an invoice, buy a pack, set a top-up, or change a card; see `ledger.portal.parts.Customer`."""
-        return self._payments.act(name, given, shown)
+        return None if self._payments is None else self._payments.act(name, given, shown)
 
     def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:
         """Return a step of a payment, or of setting a top-up."""
-        return self._payments.step(name, shown, is_back=is_back)
+        return None if self._payments is None else self._payments.step(name, shown, is_back=is_back)
 
     def _contact(self, shown: Shown) -> list[Section]:
         """Return the seller's addresses for questions, if the seller has any."""
@@ -270,11 +273,12 @@ def _invoice(row: Invoice, shown: Shown, today: date) -> dict[str, Any]:
     }
 
 
-def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell], shown: Shown) -> Section:
+def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell] | None, shown: Shown) -> Section:
     """Return the list of invoices; amounts and files are no columns of it if amounts are hidden, nor buttons without payments."""
     texts, language = TEXTS[shown.language.code], shown.language
     amounts = [] if shown.hides_amounts else ["total", "amount_remaining"]
     files = [] if shown.hides_amounts or not IS_INSTALLED else ["file"]
+    buttons: Sequence[Cell | None] = pay_cells or [None] * len(rows)
     return Section(
         name="invoices",
         title=texts["invoices"],
@@ -283,7 +287,7 @@ def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell], sho
             *(Cell(texts[name]) for name in ("number", "issued", "due", "state")),
             *(Cell(texts[name], is_number=True) for name in amounts),
             *(Cell(texts[name]) for name in files),
-            *([Cell(texts["payment"])] if shown.allows_payments else []),
+            *([Cell(texts["payment"])] if pay_cells is not None else []),
         ],
         cells=[
             [
@@ -292,9 +296,9 @@ def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell], sho
                 Cell(texts["overdue"], is_urgent=True) if row["is_overdue"] else Cell(texts[row["state"]]),
                 *(Cell(money(row[f"{name}_minor"], row["currency"], language), is_number=True) for name in amounts),
                 *(Cell(texts["pdf"].format(number=row["number"]), row["pdf_url"]) for _ in files),
-                *([pay_cell] if shown.allows_payments else []),
+                *([] if pay_cell is None else [pay_cell]),
             ]
-            for row, pay_cell in zip(rows, pay_cells, strict=True)
+            for row, pay_cell in zip(rows, buttons, strict=True)
         ],
         rows=rows,
     )
@@ -342,3 +346,9 @@ def _credit_note_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
 
 def _day(text: str | None, language: Language) -> str:
     return language.day(date.fromisoformat(text)) if text else ""
+
+
+def money(amount_minor: int, currency: str, language: Language) -> str:
+    """Return an amount as the customer reads it."""
+    digits = minor_digits(currency)
+    return f"{language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)} {currency}"

@@ -1,5 +1,6 @@
 """What of billing can be exported: the rows of a model each, with the references that people know instead of their ids."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django.db import models
@@ -20,16 +21,8 @@ from billing.models import (
     InvoicePayment,
     InvoiceTax,
     Line,
-    PaymentIntent,
     PaymentReturn,
-    ProviderCustomer,
-    ProviderRefund,
-    Purchase,
-    PurchaseGrant,
-    PurchaseReturn,
-    ReturnSettlement,
     Subscription,
-    TopUp,
     UsageEvent,
     VatLookup,
 )
@@ -44,7 +37,6 @@ FORMS: Final[tuple[tuple[Any, Form], ...]] = (
 REFERENCES: Final = {
     "customer": "(SELECT ref FROM billing_customer WHERE id = e.{})",
     "subscription": "(SELECT ref FROM billing_subscription WHERE id = e.{})",
-    "pack": "(SELECT code FROM billing_pack WHERE id = e.{})",
     "coupon": "(SELECT code FROM billing_coupon WHERE id = e.{})",
 }
 
@@ -78,16 +70,6 @@ def _of_invoice(rows: str) -> dict[str, str]:
     }
 
 
-def _bought(purchase: str) -> str:
-    """Return the condition for purchases of a customer, and for those of the customer's holder that name no customer."""
-    return f"""({OF_CUSTOMER.format(f"{purchase}.customer_id")} OR {purchase}.customer_id IS NULL AND {purchase}.holder_id IN (
-        SELECT holder_id FROM billing_customer WHERE ref = %(customer)s AND holder_id <> ''))"""
-
-
-_OF_PURCHASE: Final = {"customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_bought('p')})"}
-_OF_INTENT: Final = {
-    "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + OF_CUSTOMER.format("customer_id") + ")"
-}
 _OF_PAYMENT: Final = {
     "customer": "EXISTS (SELECT FROM billing_invoicepayment AS p WHERE p.id = e.invoice_payment_id AND "
     f"{OF_CUSTOMER.format('p.customer_id')})"
@@ -103,15 +85,24 @@ _OF_CREDIT: Final = {
 }
 
 
-def _field(column: "models.Field[Any, Any]") -> Field:
-    if column.name in REFERENCES:
-        return Field(REFERENCES[column.name].format(column.column), "text")
+def _field(column: "models.Field[Any, Any]", references: Mapping[str, str]) -> Field:
+    if column.name in references:
+        return Field(references[column.name].format(column.column), "text")
     if isinstance(column, models.BinaryField):
         return Field(f"encode(e.{column.column}, 'hex')")
     return Field(f"e.{column.column}", next((form for kind, form in FORMS if isinstance(column, kind)), "plain"))
 
 
-def export_of(name: str, row: str, model: type[models.Model], filters: dict[str, str], *, order: str, dated: str = "") -> Export:
+def export_of(
+    name: str,
+    row: str,
+    model: type[models.Model],
+    filters: dict[str, str],
+    *,
+    order: str,
+    dated: str = "",
+    references: Mapping[str, str] = REFERENCES,
+) -> Export:
     """Return the export of the rows of a model `e`, all of its columns.
 
     Args:
@@ -119,6 +110,7 @@ def export_of(name: str, row: str, model: type[models.Model], filters: dict[str,
         filters: the conditions on `e`, by the name of the filter.
         order: the columns that sort it.
         dated: the column that the filters `since` and `until` compare; empty: it has no such filters.
+        references: the SQL of what stands instead of the id of a row, by the name of the column.
     """
     columns = [column for column in model._meta.concrete_fields if column.column is not None]
     if dated:
@@ -126,7 +118,7 @@ def export_of(name: str, row: str, model: type[models.Model], filters: dict[str,
     return Export(
         name=name,
         row=row,
-        fields={column.name: _field(column) for column in columns},
+        fields={column.name: _field(column, references) for column in columns},
         source=f"FROM {model._meta.db_table} AS e",
         filters=filters,
         order=order,
@@ -201,36 +193,12 @@ EXPORTS: Final = (
     export_of("credit-notes", "a credit note or deposit", CreditNote, _DOCUMENTS["notes"], order="e.id", dated="issue_date"),
     export_of("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
     export_of(
-        "purchases", "money that came in for a pack", Purchase, {"customer": _bought("e")}, order="e.id", dated="paid_at"
-    ),
-    export_of("purchase-grants", "credits that a purchase added", PurchaseGrant, _OF_PURCHASE, order="e.id", dated="recorded_at"),
-    export_of(
-        "purchase-returns", "money of a purchase that went back", PurchaseReturn, _OF_PURCHASE, order="e.id", dated="returned_at"
-    ),
-    export_of(
-        "return-settlements", "what a return did to credits", ReturnSettlement, _OF_PURCHASE, order="e.id", dated="recorded_at"
-    ),
-    export_of(
-        "payment-intents", "money that a provider is asked for", PaymentIntent, {"customer": THEIRS["customer"]}, order="e.id",
-        dated="recorded_at",
-    ),
-    export_of(
-        "provider-refunds", "money that a provider is asked to send back", ProviderRefund, _OF_INTENT, order="e.id",
-        dated="recorded_at",
-    ),
-    export_of(
-        "provider-customers", "a customer's id with a provider", ProviderCustomer, {"customer": THEIRS["customer"]}, order="e.id"
-    ),
-    export_of(
         "payments", "money that came in for an invoice", InvoicePayment, {"customer": THEIRS["customer"]}, order="e.id",
         dated="paid_at",
     ),
     export_of(
         "payment-returns", "money of an invoice's payment that went back", PaymentReturn, _OF_PAYMENT, order="e.id",
         dated="returned_at",
-    ),
-    export_of(
-        "top-ups", "when an account is topped up", TopUp, {"customer": THEIRS["customer"]}, order="e.id", dated="recorded_at"
     ),
     export_of("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
     export_of(

@@ -1,15 +1,12 @@
-"""For the tests of a project with billing: plans, customers, subscriptions, packs and purchases. Needs the extra `[testing]`."""
+"""For the tests of a project with billing: plans, customers and subscriptions. Needs the extra `[testing]`."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import factory
 
-from billing.models import Customer, Pack, Plan, Purchase, Subscription
+from billing.models import Customer, Plan, Subscription
 from billing.orders import customers, plans, subscriptions
-from billing.payments.packs import create_pack
-from billing.payments.purchases.recording import record_purchase
-from billing.payments.purchases.settling import settle
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.testing import unique
 
@@ -73,38 +70,3 @@ class SubscriptionFactory(factory.Factory):
     @classmethod
     def _create(cls, model_class: type[Subscription], *args: Any, **kwargs: Any) -> Subscription:
         return subscriptions.create_subscription(**kwargs)
-
-
-class PackFactory(factory.Factory):
-    """A pack on sale: 1,000 credits and a bonus of 100 for 20.00 EUR."""
-
-    class Meta:
-        model = Pack
-
-    code = factory.LazyFunction(lambda: unique("pack"))
-    name = "Starter"
-    credits = 1000
-    bonus = 100
-    currency = "EUR"
-    price_minor = 2000
-
-    @classmethod
-    def _create(cls, model_class: type[Pack], *args: Any, **kwargs: Any) -> Pack:
-        return create_pack(**kwargs)
-
-
-class PurchaseFactory(factory.Factory):
-    """A purchase of a pack by a new holder, with its credits."""
-
-    class Meta:
-        model = Purchase
-
-    pack = factory.LazyFunction(lambda: PackFactory().code)
-    holder_id = factory.LazyFunction(lambda: unique("holder"))
-    payment = factory.LazyFunction(lambda: unique("payment"))
-
-    @classmethod
-    def _create(cls, model_class: type[Purchase], *args: Any, **kwargs: Any) -> Purchase:
-        purchase = record_purchase(**kwargs)
-        settle(purchase.pk)
-        return purchase

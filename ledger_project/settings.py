@@ -55,6 +55,7 @@ INSTALLED_APPS = [
     "billing",
     "billing.books",
     "billing.dunning",
+    "billing.payments",
     "billing.statements_in",
     "billing.tax_services",
     "ledger_project.operators",

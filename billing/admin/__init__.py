@@ -7,11 +7,10 @@ from ledger.operators import installed
 
 if not installed.missing():
     from billing.admin import meters, runs
-    from billing.admin.documents import credit_notes, invoices
+    from billing.admin.documents import credit_notes, invoice_payments, invoices
     from billing.admin.orders import catalogue, customers, sellers, subscriptions, taxes
-    from billing.admin.payments import packs, payment_intents, payments, purchases, top_ups
 
     __all__ = [
-        "catalogue", "credit_notes", "customers", "invoices", "meters", "packs", "payment_intents",
-        "payments", "purchases", "runs", "sellers", "subscriptions", "taxes", "top_ups",
+        "catalogue", "credit_notes", "customers", "invoice_payments", "invoices", "meters", "runs", "sellers",
+        "subscriptions", "taxes",
     ]  # fmt: skip

@@ -12,29 +12,9 @@ from django.utils import timezone
 from billing.admin.cells import list_url, money_text
 from billing.generator.run.outcomes import Outcome
 from billing.metering.partitions import month_after, months_ahead
-from billing.models import (
-    Customer,
-    DuePurchase,
-    Invoice,
-    PaymentIntent,
-    Purchase,
-    Run,
-    RunResult,
-    ScheduledTask,
-    Subscription,
-    SuspendedBilling,
-    VatCheck,
-    VatLookup,
-)
+from billing.models import Customer, Invoice, Run, RunResult, ScheduledTask, Subscription, SuspendedBilling, VatCheck, VatLookup
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
-from billing.permissions import (
-    VIEW_INVOICE,
-    VIEW_PAYMENTINTENT,
-    VIEW_PURCHASE,
-    VIEW_RUN,
-    VIEW_SUBSCRIPTION,
-    VIEW_VATLOOKUP,
-)
+from billing.permissions import VIEW_INVOICE, VIEW_RUN, VIEW_SUBSCRIPTION, VIEW_VATLOOKUP
 from billing.rating.tax.vat import LookupOutcome
 from billing.reads.documents import is_overdue
 from ledger.admin.kit.cells import day_words, instant_words, row_url
@@ -60,10 +40,6 @@ def items(request: Any) -> list[Attention]:
         found += [*_past_grace(), *_overdue()]
     if may(VIEW_VATLOOKUP):
         found += _vat_ids()
-    if may(VIEW_PURCHASE):
-        found += _purchases()
-    if may(VIEW_PAYMENTINTENT):
-        found += _payment_intents()
     if may(VIEW_RUN):
         found += _partitions()
     return found
@@ -86,28 +62,6 @@ def _suspended() -> list[Attention]:
     all_of_them = f"{reverse('admin:billing_subscription_changelist')}?suspended=yes"
     url = row_url(Subscription, first.subscription_id) if many == "1" else all_of_them
     return [Attention(tone="danger", text=text, url=url, action="Resume billing" if many == "1" else "Show them")]
-
-
-def _purchases() -> list[Attention]:
-    """Purchases whose next step has failed, so that a worker tries it again."""
-    many, first = count_bounded(DuePurchase.objects.exclude(error="").order_by("pk"))
-    if first is None:
-        return []
-    noun = "purchase is" if many == "1" else "purchases are"
-    text = f"{many} {noun} paid, and the credits could not be added or revoked yet, such as of purchase {first.purchase_id}."
-    url = row_url(Purchase, first.purchase_id) if many == "1" else list_url(Purchase, waiting="yes")
-    return [Attention(tone="warning", text=text, url=url, action="Open the purchase" if many == "1" else "Show them")]
-
-
-def _payment_intents() -> list[Attention]:
-    """Open payments that could not be taken further."""
-    many, first = count_bounded(PaymentIntent.objects.filter(due_at__isnull=False).exclude(error="").order_by("due_at", "pk"))
-    if first is None:
-        return []
-    noun = "payment waits" if many == "1" else "payments wait"
-    text = f"{many} {noun} because of a problem, such as {first}: {first.error}"
-    url = row_url(PaymentIntent, first.pk) if many == "1" else list_url(PaymentIntent, problem="yes")
-    return [Attention(tone="warning", text=text, url=url, action="Open the payment" if many == "1" else "Show them")]
 
 
 def _vat_ids() -> list[Attention]:

@@ -6,20 +6,16 @@ Each number is added up from a bounded number of rows, by an index; where more r
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Any, Final
 
 from django.urls import reverse
 
+from billing.additions import SALES
 from billing.admin.cells import list_url, money_text
 from billing.admin.year import MONTHS, last_months
 from billing.models import Invoice, InvoicePayment
-from billing.permissions import (
-    VIEW_INVOICE,
-    VIEW_INVOICEPAYMENT,
-    VIEW_PLAN,
-    VIEW_PURCHASE,
-    VIEW_SUBSCRIPTION,
-)
+from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VIEW_SUBSCRIPTION
 from billing.rating.money import MINOR_DIGITS
 from billing.reads.money_at_a_glance import Money, Received, Sums, money_since, overdue, plan_names, unpaid
 from billing.reads.subscriptions import PlanIncome, monthly_by_plan
@@ -44,13 +40,14 @@ def overview(request: Any) -> Overview:
         shown += _by_plan(plans)
     if may(VIEW_INVOICE):
         money = money_since(last_months(today)[0])
-        received = [*(money.payments if may(VIEW_INVOICEPAYMENT) else ()), *(money.purchases if may(VIEW_PURCHASE) else ())]
+        sales = {what: rows for what, rows in money.sales.items() if may(SALES[what].permission)}
+        received = [*(money.payments if may(VIEW_INVOICEPAYMENT) else ()), *chain.from_iterable(sales.values())]
         late = overdue()
         headlines.append(_invoiced(money, today))
         if may(VIEW_INVOICEPAYMENT):
-            headlines.append(_paid(received, today, with_packs=may(VIEW_PURCHASE)))
+            headlines.append(_paid(received, today, list(sales)))
         headlines += [_unpaid(unpaid()), _overdue(late)]
-        shown = [*_revenue(money, late, today, with_packs=may(VIEW_PURCHASE)), *shown]
+        shown = [*_revenue(money, late, today, sales), *shown]
     return Overview(headlines, shown)
 
 
@@ -84,9 +81,9 @@ def _invoiced(money: Money, today: date) -> Headline:
     )
 
 
-def _paid(received: Iterable[Received], today: date, *, with_packs: bool) -> Headline:
+def _paid(received: Iterable[Received], today: date, sold: Sequence[str]) -> Headline:
     rows = [row for row in received if row.month == today.replace(day=1)]
-    what = "for invoices and packs" if with_packs else "for invoices"
+    what = f"for {' and '.join(('invoices', *sold))}"
     return Headline(
         title="Paid",
         amount=_amount(_by_currency((row.currency, row.minor) for row in rows)),
@@ -144,9 +141,9 @@ def _counted(number: int, noun: str) -> str:
 # Charts ----------------------------------------------------------------------------------------------
 
 
-def _revenue(money: Money, late: Sums, today: date, *, with_packs: bool) -> list[Chart]:
+def _revenue(money: Money, late: Sums, today: date, sales: Mapping[str, Sequence[Received]]) -> list[Chart]:
     """Return what was invoiced and sold month by month, in the currency with most of it; nothing if nothing was."""
-    sold = money.purchases if with_packs else []
+    sold = list(chain.from_iterable(sales.values()))
     sums = _by_currency(
         [*((row.currency, row.total_minor) for row in money.issued), *((row.currency, row.minor) for row in sold)]
     )
@@ -159,22 +156,25 @@ def _revenue(money: Money, late: Sums, today: date, *, with_packs: bool) -> list
         if row.currency == currency:
             paid[row.month] += row.total_minor - row.unpaid_minor
             open_[row.month] += row.unpaid_minor
-    packs = Counter({row.month: row.minor for row in sold if row.currency == currency})
+    sums_sold = {
+        what: Counter({row.month: row.minor for row in rows if row.currency == currency}) for what, rows in sales.items()
+    }
     scale = 10 ** MINOR_DIGITS.get(currency, 0)
     parts = [
         ("Invoices, settled", paid, charts.BLUE),
-        ("Packs", packs, charts.LIGHT_BLUE),
+        *((what.capitalize(), sums, charts.LIGHT_BLUE) for what, sums in sums_sold.items()),
         ("Invoices, unpaid", open_, charts.AMBER),
     ]
     others = f" Not shown: {', '.join(money_text(minor, other) for other, minor in largest[1:])}." if largest[1:] else ""
     begins = "" if money.is_whole else " Older invoices are left out."
+    sold_words = "".join(f"{money_text(sums.total(), currency)} of {what}, " for what, sums in sums_sold.items())
     overdue_words = f", {money_text(late.minor[currency], currency)} overdue" if late.minor.get(currency) else ""
     return [
         Chart(
             title="Revenue by month",
             text=(
                 f"{money_text(whole, currency)} in {MONTHS} months, tax included: {money_text(paid.total(), currency)} of "
-                f"settled invoices, {money_text(packs.total(), currency)} of packs, {money_text(open_.total(), currency)} unpaid"
+                f"settled invoices, {sold_words}{money_text(open_.total(), currency)} unpaid"
                 f"{overdue_words}.{others}{begins}"
             ),
             data=charts.data(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from billing.documents.sellers import current_sellers
-from billing.models import Coupon, Customer, Meter, Pack, Plan
+from billing.models import Coupon, Customer, Meter, Plan
 
 MOST: Final = 300
 """How many rows a page lists, the newest; a reference of an older row is typed."""
@@ -18,11 +18,6 @@ def list_customers() -> Sequence[tuple[str, str]]:
 def list_plans() -> Sequence[tuple[str, str]]:
     """Return the newest plans, with the names of their newest versions."""
     return list(dict(reversed(Plan.objects.order_by("-pk").values_list("code", "name")[:MOST])).items())
-
-
-def list_packs() -> Sequence[tuple[str, str]]:
-    """Return the newest packs, with the names of their newest versions."""
-    return list(dict(reversed(Pack.objects.order_by("-pk").values_list("code", "name")[:MOST])).items())
 
 
 def list_coupons() -> Sequence[tuple[str, str]]:
@@ -41,6 +36,5 @@ def list_meters() -> Sequence[tuple[str, str]]:
 
 
 LISTS: Final = {
-    "customer": list_customers, "plan": list_plans, "pack": list_packs, "coupon": list_coupons, "seller": list_sellers,
-    "meter": list_meters,
+    "customer": list_customers, "plan": list_plans, "coupon": list_coupons, "seller": list_sellers, "meter": list_meters,
 }  # fmt: skip

@@ -7,26 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import Q
 
 from billing.admin.cells import money_text
-from billing.models import (
-    Coupon,
-    CreditNote,
-    Customer,
-    Invoice,
-    InvoicePayment,
-    Meter,
-    NumberSeries,
-    Pack,
-    PaymentIntent,
-    Plan,
-    Purchase,
-    Subscription,
-    Tax,
-)
-from billing.payments.providers.configured import declared
+from billing.models import Coupon, CreditNote, Customer, Invoice, InvoicePayment, Meter, NumberSeries, Plan, Subscription, Tax
 from billing.permissions import (
     VIEW_COUPON,
     VIEW_CREDITNOTE,
@@ -34,10 +20,7 @@ from billing.permissions import (
     VIEW_INVOICE,
     VIEW_INVOICEPAYMENT,
     VIEW_METER,
-    VIEW_PACK,
-    VIEW_PAYMENTINTENT,
     VIEW_PLAN,
-    VIEW_PURCHASE,
     VIEW_SUBSCRIPTION,
     VIEW_TAX,
 )
@@ -82,27 +65,27 @@ def _about(request: Any, word: str, customers: dict[int, Customer], fits: Fits) 
     may = request.user.has_perm
     found: list[Found] = []
     if may(VIEW_CUSTOMER):
-        found += [_found(row, f"{row.ref}: {row.name}", "customer", "groups") for row in customers.values()]
+        found += [show_row(row, f"{row.ref}: {row.name}", "customer", "groups") for row in customers.values()]
     if may(VIEW_SUBSCRIPTION):
         subscriptions = _first(_by_beginning(Subscription, "ref", word), Subscription, customer_id__in=customers)
-        found += [_found(row, row.ref, f"subscription{_of(row, customers)}", "autorenew") for row in subscriptions]
+        found += [show_row(row, row.ref, f"subscription{_of(row, customers)}", "autorenew") for row in subscriptions]
     if may(VIEW_INVOICE):
         invoices = _first(_by_number(Invoice, word), Invoice, customer_id__in=customers)
         found += [
-            _found(row, str(row), f"invoice{_of(row, customers) or f' of {row.customer_ref}'}, {row.state}", "description")
+            show_row(row, str(row), f"invoice{_of(row, customers) or f' of {row.customer_ref}'}, {row.state}", "description")
             for row in invoices
         ]
     if may(VIEW_CREDITNOTE):
         theirs = Subscription.objects.filter(customer_id__in=customers).values("pk") if customers else ()
         notes = _first(_by_number(CreditNote, word), CreditNote, subscription_id__in=theirs)
-        found += [_found(row, str(row), "credit note", "undo") for row in notes]
+        found += [show_row(row, str(row), "credit note", "undo") for row in notes]
     if may(VIEW_PLAN):
-        found += [_found(row, f"{row.name} ({row})", "plan", "sell") for row in _plans(word, fits)]
+        found += [show_row(row, f"{row.name} ({row})", "plan", "sell") for row in _plans(word, fits)]
     return [*found, *_payments(may, word), *_catalogue(may, word, fits)]
 
 
 def _plans(word: str, fits: Fits) -> list[Plan]:
-    return _called(Plan, "code", word) or _named_so(Plan, word, fits)
+    return _called(Plan, "code", word) or named_so(Plan, word, fits)
 
 
 def _by_contact(word: str) -> list[Customer]:
@@ -130,19 +113,12 @@ def _similar_customers(word: str) -> list[Customer]:
 
 
 def _payments(may: Any, word: str) -> list[Found]:
-    """Return payments, purchases and payment intents by the provider's id of the payment."""
-    found: list[Found] = []
-    if may(VIEW_INVOICEPAYMENT):
-        providers = [MANUAL, *declared()]
-        payments = InvoicePayment.objects.filter(provider__in=providers, payment__in=_spellings(word))[:MOST]
-        found += [_found(row, f"Payment {row.payment}", _money_of(row), "payments") for row in payments]
-    if may(VIEW_PURCHASE):
-        purchases = Purchase.objects.filter(payment__in=_spellings(word))[:MOST]
-        found += [_found(row, f"Purchase {row.payment}", f"of {row.holder_id}", "shopping_cart") for row in purchases]
-    if may(VIEW_PAYMENTINTENT):
-        intents = PaymentIntent.objects.filter(key=word)[:MOST]
-        found += [_found(row, f"Payment intent {row.key}", row.state.replace("_", " "), "credit_card") for row in intents]
-    return found
+    """Return payments of invoices by the provider's id of the payment."""
+    if not may(VIEW_INVOICEPAYMENT):
+        return []
+    providers = [MANUAL, *getattr(settings, "PAYMENT_PROVIDERS", {})]
+    payments = InvoicePayment.objects.filter(provider__in=providers, payment__in=spellings(word))[:MOST]
+    return [show_row(row, f"Payment {row.payment}", _money_of(row), "payments") for row in payments]
 
 
 def _money_of(payment: InvoicePayment) -> str:
@@ -150,25 +126,25 @@ def _money_of(payment: InvoicePayment) -> str:
 
 
 def _catalogue(may: Any, word: str, fits: Fits) -> list[Found]:
-    """Return packs, coupons, meters and taxes by their references and names, among the newest NAMES_READ of each."""
+    """Return coupons, meters and taxes by their references and names, among the newest NAMES_READ of each."""
     found: list[Found] = []
     for model, permission, noun, icon in (
-        (Pack, VIEW_PACK, "pack", "redeem"),
         (Coupon, VIEW_COUPON, "coupon", "percent"),
         (Meter, VIEW_METER, "meter", "speed"),
         (Tax, VIEW_TAX, "tax", "account_balance"),
     ):
         if may(permission):
-            found += [_found(row, _title(row), noun, icon) for row in _named_so(model, word, fits)]
+            found += [show_row(row, title_of(row), noun, icon) for row in named_so(model, word, fits)]
     return found
 
 
-def _title(row: Any) -> str:
+def title_of(row: Any) -> str:
+    """Return the name of a row of the catalogue with its reference."""
     name = getattr(row, "name", "")
     return f"{name} ({row.code})" if name else str(row.code)
 
 
-def _named_so(model: Any, word: str, fits: Fits) -> list[Any]:
+def named_so(model: Any, word: str, fits: Fits) -> list[Any]:
     """Return the newest version of each row whose reference or name has words like those typed."""
     typed = words_of(word)
     if not typed or len(word) < SHORTEST_NAME:
@@ -189,7 +165,8 @@ def customers_of(word: str) -> list[int]:
     return found
 
 
-def _found(row: Any, title: str, description: str, icon: str) -> Found:
+def show_row(row: Any, title: str, description: str, icon: str) -> Found:
+    """Return a row as a result that leads to its page."""
     return Found(title=title, description=description, url=row_url(type(row), row.pk), icon=icon)
 
 
@@ -212,19 +189,19 @@ def _first(rows: list[Any], model: Any, **others: Any) -> list[Any]:
 
 def _by_beginning(model: Any, field: str, word: str) -> list[Any]:
     """Return rows whose reference begins with the word, as typed or in capitals."""
-    matches = (model.objects.filter(**{f"{field}__startswith": each}).order_by(field)[:MOST] for each in _spellings(word))
+    matches = (model.objects.filter(**{f"{field}__startswith": each}).order_by(field)[:MOST] for each in spellings(word))
     return list({row.pk: row for rows in matches for row in rows}.values())[:MOST]
 
 
 def _by_number(model: Any, word: str) -> list[Any]:
     """Return documents by their whole number, or by what stands in it behind the prefix and the zeros: 18 is INV-000018."""
-    found = list(model.objects.filter(number__in=_spellings(word))[:MOST])
+    found = list(model.objects.filter(number__in=spellings(word))[:MOST])
     if not found and word.isascii() and word.isdecimal() and len(word) <= LONGEST_NUMBER:
         series = list(NumberSeries.objects.values_list("name", flat=True)[:MOST_SERIES])
         found = list(model.objects.filter(series__in=series, series_value=int(word)).order_by("pk")[:MOST])
     return found
 
 
-def _spellings(word: str) -> list[str]:
+def spellings(word: str) -> list[str]:
     """Return the word as typed, and in capitals, which most numbers and references use."""
     return list(dict.fromkeys((word, word.upper())))

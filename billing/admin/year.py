@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from django.apps import apps
@@ -12,9 +13,10 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 
+from billing.additions import SALES
 from billing.admin.cells import list_url, money
 from billing.models import Invoice, Plan
-from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VIEW_PURCHASE, VIEW_SUBSCRIPTION
+from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VIEW_SUBSCRIPTION
 from billing.rating.money import MINOR_DIGITS
 from billing.reads.money_at_a_glance import MOST_INVOICES, Money, money_since
 from billing.reads.revenue_history import monthly_by_plan_until
@@ -65,7 +67,7 @@ def _currencies(shown: Money, recurring: Recurring) -> list[str]:
     sums: Counter[str] = Counter()
     for row in shown.issued:
         sums[row.currency] += row.total_minor
-    for each in (*shown.payments, *shown.purchases):
+    for each in (*shown.payments, *chain.from_iterable(shown.sales.values())):
         sums[each.currency] += 0
     for _, _, currency in recurring:
         sums[currency] += 0
@@ -85,9 +87,10 @@ def _section(
     if may(VIEW_INVOICEPAYMENT):
         paid = _by_month((row.month, row.minor) for row in shown.payments if row.currency == currency)
         columns.append(("Payments received", paid, True))
-    if may(VIEW_PURCHASE):
-        packs = _by_month((row.month, row.minor) for row in shown.purchases if row.currency == currency)
-        columns.append(("Packs sold", packs, True))
+    for what, rows in shown.sales.items():
+        if may(SALES[what].permission):
+            sold = _by_month((row.month, row.minor) for row in rows if row.currency == currency)
+            columns.append((f"{what.capitalize()} sold", sold, True))
     columns.append(("Still unpaid", unpaid, True))
     scale = 10 ** MINOR_DIGITS.get(currency, 0)
     return {

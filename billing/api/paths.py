@@ -39,22 +39,6 @@ class EventKeyConverter(StringConverter):
     schema: ClassVar[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
 
 
-class ProviderConverter(StringConverter):
-    """A provider of payments in a path."""
-
-    name: ClassVar = "provider"
-    regex = "[a-z0-9_]{1,32}"
-    schema: ClassVar[Schema] = {"type": "string", "pattern": f"^{regex}$"}
-
-
-class MethodConverter(StringConverter):
-    """A provider's id of a saved method in a path."""
-
-    name: ClassVar = "payment_method"
-    regex = "[A-Za-z0-9_-]{1,200}"
-    schema: ClassVar[Schema] = {"type": "string", "pattern": f"^{regex}$"}
-
-
 class MonthConverter(StringConverter):
     """A month of the books in a path."""
 
@@ -87,22 +71,17 @@ class PathParameter(OpenApiParameter):
         return self._pattern
 
 
-for each in (RefConverter, RowIdConverter, EventKeyConverter, ProviderConverter, MethodConverter, MonthConverter):
+for each in (RefConverter, RowIdConverter, EventKeyConverter, MonthConverter):
     register_converter(each, each.name)
 
 REF_PATH = PathParameter("ref", RefConverter, "Your name for the resource.", "SUB-1234")
 COUPON_PATH = PathParameter("code", RefConverter, "The coupon.", "WELCOME")
 EVENT_PATH = PathParameter("key", EventKeyConverter, "The event's idempotency key, with %2F for each slash.", "call-8812")
-PROVIDER_PATH = PathParameter("provider", ProviderConverter, "The provider.", "stripe")
-METHOD_PATH = PathParameter("method", MethodConverter, "The provider's id of the method.", "pm_1Qx7")
 MONTH_PATH = PathParameter("month", MonthConverter, "A month (UTC).", "2026-10")
 INVOICE_PATH = PathParameter(
     "invoice_id", RowIdConverter, "The id of the invoice, not its number: only a finalised invoice has a number.", 1
 )
 CREDIT_NOTE_PATH = PathParameter("credit_note_id", RowIdConverter, "The id of the credit note; not its number.", 1)
-PURCHASE_PATH = PathParameter("purchase_id", RowIdConverter, "The id of the purchase.", 1)
 PAYMENT_PATH = PathParameter("payment_id", RowIdConverter, "The id of the payment, not the provider's.", 1)
-INTENT_PATH = PathParameter("intent_id", RowIdConverter, "The id of the payment intent.", 1, resource="payment intent")
-TOP_UP_PATH = PathParameter("top_up_id", RowIdConverter, "The id of the top-up.", 1, titled="top-up")
 LOOKUP_PATH = PathParameter("lookup_id", RowIdConverter, "The id of the VAT lookup.", 1, resource="VAT lookup")
 PLAN_MOVE_PATH = PathParameter("move_id", RowIdConverter, "The id of the plan move.", 1, titled="plan move")

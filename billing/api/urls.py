@@ -3,22 +3,16 @@
 from django.urls import URLPattern, path
 
 from billing.api.calls import catalogue, customers, previews, ratings, sellers, subscriptions, usage
-from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
-from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases, top_ups
+from billing.api.calls.documents import credit_notes, generation, invoices, payments, pdfs, taxes
 from billing.api.paths import (
     COUPON_PATH,
     CREDIT_NOTE_PATH,
     EVENT_PATH,
-    INTENT_PATH,
     INVOICE_PATH,
     LOOKUP_PATH,
-    METHOD_PATH,
     PAYMENT_PATH,
     PLAN_MOVE_PATH,
-    PROVIDER_PATH,
-    PURCHASE_PATH,
     REF_PATH,
-    TOP_UP_PATH,
 )
 from ledger.typesetting.typeset import IS_INSTALLED
 
@@ -31,8 +25,6 @@ urlpatterns: list[URLPattern] = [
     path(f"customers/{REF_PATH}/credit-balance", credit_notes.CreditBalance.as_view()),
     path(f"customers/{REF_PATH}/credit-refunds", credit_notes.CreditRefunds.as_view()),
     path(f"customers/{REF_PATH}/preview", previews.Previews.as_view()),
-    path(f"customers/{REF_PATH}/payment-methods", providers.PaymentMethods.as_view()),
-    path(f"customers/{REF_PATH}/payment-methods/{METHOD_PATH}", providers.OnePaymentMethod.as_view()),
     path("plans", catalogue.Plans.as_view()),
     path(f"plans/{REF_PATH}", catalogue.OnePlan.as_view()),
     path(f"plans/{REF_PATH}/moves", catalogue.PlanMoves.as_view()),
@@ -48,21 +40,6 @@ urlpatterns: list[URLPattern] = [
     path(f"sellers/{REF_PATH}", sellers.OneSeller.as_view()),
     path("coupons", catalogue.Coupons.as_view()),
     path(f"coupons/{REF_PATH}", catalogue.OneCoupon.as_view()),
-    path("packs", packs.Packs.as_view()),
-    path(f"packs/{REF_PATH}", packs.OnePack.as_view()),
-    path("purchases", purchases.Purchases.as_view()),
-    path(f"purchases/{PURCHASE_PATH}", purchases.OnePurchase.as_view()),
-    path(f"purchases/{PURCHASE_PATH}/returns", purchases.PurchaseReturns.as_view()),
-    path("payment-intents", payment_intents.PaymentIntents.as_view()),
-    path(f"payment-intents/{INTENT_PATH}", payment_intents.OnePaymentIntent.as_view()),
-    path(f"payment-intents/{INTENT_PATH}/cancel", payment_intents.CancelPaymentIntent.as_view()),
-    path(f"payment-intents/{INTENT_PATH}/transfers", payment_intents.PaymentIntentTransfers.as_view()),
-    path(f"payment-intents/{INTENT_PATH}/refunds", payment_intents.PaymentIntentRefunds.as_view()),
-    path("top-ups", top_ups.TopUps.as_view()),
-    path(f"top-ups/{TOP_UP_PATH}", top_ups.OneTopUp.as_view()),
-    path(f"top-ups/{TOP_UP_PATH}/resume", top_ups.ResumeTopUp.as_view()),
-    path(f"top-ups/{TOP_UP_PATH}/end", top_ups.EndTopUp.as_view()),
-    path(f"providers/{PROVIDER_PATH}/events", providers.ProviderEvents.as_view()),
     path("payments", payments.Payments.as_view()),
     path(f"payments/{PAYMENT_PATH}", payments.OnePayment.as_view()),
     path(f"payments/{PAYMENT_PATH}/returns", payments.PaymentReturns.as_view()),

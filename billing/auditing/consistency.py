@@ -11,10 +11,7 @@ from billing.auditing.allowances import ALLOWANCE_LAWS
 from billing.auditing.cursors import SEEN_LAWS, late_cursors
 from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.origins import origin_laws
-from billing.auditing.payment_intents import PROVIDER_LAWS
 from billing.auditing.payments import PAYMENT_LAWS
-from billing.auditing.purchases import NAMED_ENTRIES as ENTRIES_OF_PURCHASES
-from billing.auditing.purchases import PURCHASE_LAWS
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.models.invoices import of_documents
 from ledger.audit import cross_check
@@ -221,7 +218,7 @@ CHECKS = {
 }
 
 # The entries of the ledger that billing names: the record that names each, and its holder, credit type, sequence and kind.
-NAMED_ENTRIES = f"""
+NAMED_ENTRIES = """
     SELECT format('allowance claim %s', c.id), c.snapshot ->> 'holder_id', c.snapshot ->> 'credit_type',
         (c.snapshot ->> 'grant')::bigint, 'grant'
     FROM billing_claim AS c WHERE c.kind = 5 AND c.snapshot ->> 'grant' IS NOT NULL
@@ -235,8 +232,6 @@ NAMED_ENTRIES = f"""
     SELECT format('credit note %s', n.id), coalesce(p.holder_id, ''), coalesce(p.credit_type, ''), n.refund_sequence, 'refund'
     FROM billing_creditnote AS n LEFT JOIN billing_creditpayment AS p ON p.invoice_id = n.invoice_id
     WHERE n.refund_sequence IS NOT NULL
-    UNION ALL
-    {ENTRIES_OF_PURCHASES}
 """
 
 UNKNOWN_INVOICES = """
@@ -297,7 +292,7 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 
 
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
-    laws = CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS | PROVIDER_LAWS | PAYMENT_LAWS | ACTIVATION_LAWS
+    laws = CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PAYMENT_LAWS | ACTIVATION_LAWS
     laws |= ALLOWANCE_LAWS
     laws |= additions.laws()
     for name, sql in laws.items():
@@ -322,7 +317,8 @@ def _broken_links(chain: Chain, what: str) -> Iterator[str]:
 
 def _missing_in_the_ledger() -> Iterator[str]:
     """Yield the grants, payments and refunds that billing names and the ledger lacks."""
-    named = {row.entry: row.whose for row in fetch_rows(_NamedEntry, NAMED_ENTRIES)}
+    sql = " UNION ALL ".join((NAMED_ENTRIES, *additions.named_entries()))
+    named = {row.entry: row.whose for row in fetch_rows(_NamedEntry, sql)}
     for entry in cross_check.missing_entries(named):
         yield f"{named[entry]}: no {entry.kind} {entry.sequence} of {entry.holder_id} in {entry.credit_type}"
 

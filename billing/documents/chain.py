@@ -125,15 +125,14 @@ REGISTERED: Final = (
         for name in (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "tax", "transition", "runresult", "creditrefund",
             "planmove", "movedsubscription",
-            "meter", "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer",
-            "invoicepayment", "paymentreturn",
+            "meter", "invoicepayment", "paymentreturn",
         )
     ),
     *(
         RegisteredTable(f"billing_{name}")
         for name in (
-            "customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse", "paymentintent",
-            "providerrefund", "providerevent", "topup", "activation", "vatlookup",
+            "customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse",
+            "activation", "vatlookup",
         )
     ),
     RegisteredTable("billing_droppedmonth", ("month",)),

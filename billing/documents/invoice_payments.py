@@ -13,11 +13,12 @@ from uuid import uuid4
 from django.db import connection
 from django.utils import timezone
 
+from billing import additions
 from billing.documents.customer_credit.refunds import deposit_in
 from billing.documents.invoice_locks import locked_invoice, payment_key
 from billing.documents.payment_matching import invoices_named_in
 from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched
-from billing.models import INVOICE, Invoice, InvoicePayment, Purchase
+from billing.models import INVOICE, Invoice, InvoicePayment
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_MINOR, check_past
 from billing.rating.values import CREDIT, MANUAL, Currency, PaymentId, Provider
@@ -73,16 +74,16 @@ def _record(request: NewPayment) -> InvoicePayment:
         NotFound, InvalidTransition: the invoice does not exist, or is a draft.
         PaymentNotMatched: the request names no invoice, and the text names none or several.
         Invalid: the invoice is in another currency.
-        AlreadyExists: the payment is recorded with other content, or has made a purchase.
+        AlreadyExists: the payment is recorded with other content, or has paid for something else, such as a purchase.
         HolderBusy: another process has the invoice's payments, for longer than lock_timeout; nothing was written.
     """
     with locked_transaction(PURCHASE_PAYMENT(request.provider, request.payment)):
         known = InvoicePayment.objects.filter(provider=request.provider, payment=request.payment).first()
         if known is not None:
             return _ensure_same(known, request)
-        purchase = Purchase.objects.filter(provider=request.provider, payment=request.payment).first()
-        if purchase is not None:
-            raise AlreadyExists(resource="purchase", ref=str(purchase.pk))
+        other = additions.find_payment(request.provider, request.payment)
+        if other is not None:
+            raise AlreadyExists(resource=other[0], ref=other[1])
         invoice_id = request.invoice or _match_invoice(request.reference)
         with advisory_lock(payment_key(invoice_id)) as lock:
             return record_under(lock, first_of(Invoice.objects.filter(pk=invoice_id), INVOICE.word, invoice_id), request)

@@ -2,8 +2,7 @@
 
 Orders write the intent (plans, customers, subscriptions, item versions, amendments, charges); the generator only reads it.
 Claims record what is billed. Documents are invoices and credit notes with their lines and taxes, frozen after
-finalisation. Packs are on sale; purchases and payments record money that came in for them and for invoices, returns money that
-went back."""
+finalisation. Payments record money that came in for invoices, returns money that went back."""
 
 from billing.models.catalogue import Coupon, CouponUse, CustomerCoupon, Meter, Plan, Price, Tax
 from billing.models.claims import Claim, Cursor
@@ -23,21 +22,7 @@ from billing.models.invoices import (
     Seller,
     Transition,
 )
-from billing.models.payments import (
-    DuePurchase,
-    InvoicePayment,
-    Pack,
-    PaymentIntent,
-    PaymentReturn,
-    ProviderCustomer,
-    ProviderEvent,
-    ProviderRefund,
-    Purchase,
-    PurchaseGrant,
-    PurchaseReturn,
-    ReturnSettlement,
-    TopUp,
-)
+from billing.models.payments import InvoicePayment, PaymentReturn
 from billing.models.runs import RequestKey, Run, RunResult, ScheduledTask
 from billing.models.subscriptions import (
     Activation,

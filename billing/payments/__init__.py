@@ -1,1 +1,1 @@
-"""Money in: what is on sale, purchases of credits, and what returned money does to them."""
+"""Packs of credits, purchases and their returns, what providers of payments are asked for, and top-ups."""

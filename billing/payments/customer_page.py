@@ -14,15 +14,16 @@ from typing import Final, NamedTuple
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from billing.customer_page import money
 from billing.documents.pay_links import is_payable
 from billing.documents.printing.pages import epc_code, grouped
 from billing.documents.sellers import seller_of
-from billing.models import Customer, Invoice, Pack, PaymentIntent, TopUp
-from billing.models.payments import OPEN_INTENT
+from billing.models import Customer, Invoice
 from billing.payments.collecting import reads as collecting
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.methods import forget_method, methods_of, start_saving_method
 from billing.payments.collecting.orders import order_payment
+from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent, TopUp
 from billing.payments.providers.configured import declared, is_configured, provider
 from billing.payments.providers.interface import (
     CANCELED,
@@ -578,12 +579,6 @@ class CustomerPayments:
 def _method_name(method: Method) -> str:
     """Return the name of a saved method in an address, whatever signs the provider's id has."""
     return hashlib.sha256(f"{method.provider} {method.id}".encode()).hexdigest()[:24]
-
-
-def money(amount_minor: int, currency: str, language: Language) -> str:
-    """Return an amount as the customer reads it."""
-    digits = minor_digits(currency)
-    return f"{language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)} {currency}"
 
 
 def _opens(name: _Name, shown: Shown) -> bool:

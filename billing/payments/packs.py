@@ -7,7 +7,7 @@ from typing import Annotated
 from django.db.models import Max
 from django.utils import timezone
 
-from billing.models import Pack
+from billing.payments.models import Pack
 from billing.rating.limits import MAX_MINOR
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.values import Currency, Ref

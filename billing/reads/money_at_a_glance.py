@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 from django.db.models import BooleanField, ExpressionWrapper, F
 
+from billing import additions
 from billing.models import Invoice
 from billing.reads.documents import is_overdue
 from ledger.database.statements import fetch_rows
@@ -16,7 +17,7 @@ from ledger.database.statements import fetch_rows
 MOST_INVOICES: Final = 10_000
 """At most how many unpaid invoices, and how many invoices of the last months, are added up."""
 MOST_PAYMENTS: Final = 5_000
-"""At most how many payments and purchases are added up, the newest ones."""
+"""At most how many payments, and sales of a kind, are added up, the newest ones."""
 
 # By the index on days of issue. A voided invoice brings nothing; what is not paid yet may be overdue.
 ISSUED: Final = f"""
@@ -40,7 +41,6 @@ _RECEIVED: Final = """
     GROUP BY 1, 2
 """
 PAYMENTS: Final = _RECEIVED.format(table="billing_invoicepayment", minor="amount_minor", most=MOST_PAYMENTS)
-PURCHASES: Final = _RECEIVED.format(table="billing_purchase", minor="paid_minor", most=MOST_PAYMENTS)
 
 
 class Sums(NamedTuple):
@@ -107,8 +107,14 @@ class Money:
 
     issued: list[Issued]
     payments: list[Received]
-    purchases: list[Received]
+    sales: Mapping[str, list[Received]]
+    """What came in for sales without an invoice, by what was sold, such as packs."""
     is_whole: bool
+
+
+def sales_sql(sales: additions.Sales) -> str:
+    """Return the query for the money of sales without an invoice."""
+    return _RECEIVED.format(table=sales.table, minor=sales.minor, most=MOST_PAYMENTS)
 
 
 def unpaid() -> Sums:
@@ -156,7 +162,7 @@ def money_since(month: date) -> Money:
     return Money(
         issued,
         fetch_rows(Received, PAYMENTS, named),
-        fetch_rows(Received, PURCHASES, named),
+        {what: fetch_rows(Received, sales_sql(each), named) for what, each in additions.SALES.items()},
         is_whole=sum(row.rows for row in issued) < MOST_INVOICES,
     )
 

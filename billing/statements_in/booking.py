@@ -16,9 +16,10 @@ from django.utils import timezone
 
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_matching import invoices_named_in
-from billing.errors import PaymentIntentClosed, TransferTooSmall
-from billing.models import Invoice, InvoicePayment, Pack, PaymentIntent, Purchase
+from billing.models import Invoice, InvoicePayment
 from billing.payments.collecting.transfers import book_transfer
+from billing.payments.errors import PaymentIntentClosed, TransferTooSmall
+from billing.payments.models import Pack, PaymentIntent, Purchase
 from billing.payments.providers.manual_transfers import intents_in
 from billing.rating.limits import EARLIEST, MAX_MINOR
 from billing.rating.values import MANUAL

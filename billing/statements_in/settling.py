@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from billing.documents.payment_matching import invoices_named_in
-from billing.models import Invoice, PaymentIntent
+from billing.models import Invoice
 from billing.models.columns import first_of
+from billing.payments.models import PaymentIntent
 from billing.payments.providers.manual_transfers import intents_in
 from billing.rating.values import MANUAL
 from billing.statements_in.booking import book_receipt, settle_receipt

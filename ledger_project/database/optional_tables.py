@@ -12,6 +12,11 @@ TABLES: Final[dict[str, frozenset[str]]] = {
     }),
     "ledger.totals": frozenset({"ledger_daily_total", "ledger_total_state", "ledger_expiring_total", "ledger_month_close"}),
     "billing.dunning": frozenset({"billing_mail", "billing_reminder", "billing_reminderhold"}),
+    "billing.payments": frozenset({
+        "billing_pack", "billing_purchase", "billing_purchasegrant", "billing_purchasereturn", "billing_returnsettlement",
+        "billing_duepurchase", "billing_paymentintent", "billing_providerrefund", "billing_providerevent",
+        "billing_providercustomer", "billing_topup",
+    }),
     "ledger.shadow": frozenset({"ledger_observation", "ledger_promotion"}),
     "billing.statements_in": frozenset({"billing_bankreceipt"}),
 }  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 from zoneinfo import ZoneInfo
 
@@ -20,28 +20,11 @@ from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.metering import usage
 from billing.metering.meters import create_meter
-from billing.models import (
-    Customer,
-    Invoice,
-    InvoicePayment,
-    Meter,
-    Pack,
-    PaymentIntent,
-    PaymentReturn,
-    Purchase,
-    Tax,
-    TopUp,
-    VatLookup,
-)
+from billing.models import Customer, Invoice, InvoicePayment, Meter, PaymentReturn, Tax, VatLookup
 from billing.orders import customers, plans, subscriptions
 from billing.orders.coupons import create_coupon
 from billing.orders.tax_declarations import NewTax, declare
-from billing.payments.collecting.orders import NewPaymentIntent, order_payment
-from billing.payments.packs import create_pack
-from billing.payments.purchases.recording import record_purchase
-from billing.payments.purchases.settling import settle
 from billing.rating.periods import Interval, IntervalUnit
-from billing.rating.values import MANUAL
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
 from ledger.signals.models import Alert, Webhook
 from ledger.signals.webhooks import WebhookRequest, create_webhook
@@ -50,7 +33,6 @@ from ledger_project.demonstration.company import (
     COUPONS,
     CURRENCY,
     METER,
-    PACKS,
     PLANS,
     SELLER,
     USAGE,
@@ -66,13 +48,6 @@ UNANSWERED: Final = "https://hooks.nimbus.example/ledger"
 """Where the demo's webhook sends to; nobody answers there."""
 DISPUTED: Final = "alpenblick"
 CREDITED: Final = "juniper"
-PURCHASES: Final = (
-    ("northwind", "tokens-50k", 41),
-    ("lumen", "tokens-10k", 23),
-    ("juniper", "tokens-50k", 12),
-    ("atlas", "tokens-10k", 2),
-)
-"""Who bought which pack, and how many days ago."""
 
 
 def make_catalogue(now: datetime) -> None:
@@ -84,9 +59,8 @@ def make_catalogue(now: datetime) -> None:
             plans.plan_of(code)
         except NotFound:
             plans.create_plan(code=code, currency=CURRENCY, interval=Interval(IntervalUnit.MONTH), **terms)
-    for pack in PACKS:
-        if not Pack.objects.filter(code=pack["code"]).exists():
-            create_pack(currency=CURRENCY, valid_from=months_until(now)[0], **pack)
+    if apps.is_installed("billing.payments"):
+        _payments().make_packs(months_until(now)[0])
     for coupon in COUPONS:
         with suppress(AlreadyExists):
             create_coupon(**coupon)
@@ -98,6 +72,12 @@ def make_catalogue(now: datetime) -> None:
         )
     if not Alert.objects.exists():
         set_alert(AlertRequest(alert="running-low", below=1_000, actor=ACTOR))
+
+
+def _payments() -> Any:
+    from ledger_project.demonstration import packs
+
+    return packs
 
 
 def make_customers(now: datetime) -> None:
@@ -130,8 +110,8 @@ def make_documents(now: datetime) -> None:
         if has_allowance(company):
             generate.generate(ref=subscription_of(number), options=Options(as_of=now))
         _record_payments(subscription_of(number), company, now)
-    for holder_id, pack, days in PURCHASES:
-        _sell(holder_id, pack, now - timedelta(days=days))
+    if apps.is_installed("billing.payments"):
+        _payments().make_purchases(now)
     _leave_open(now)
 
 
@@ -192,17 +172,6 @@ def _record_payments(ref: str, company: Company, now: datetime) -> None:
             )  # fmt: skip
 
 
-def _sell(holder_id: str, pack: str, paid_at: datetime) -> None:
-    payment = f"pi_demo_{holder_id}"
-    if Purchase.objects.filter(payment=payment).exists():
-        return
-    customer = next(company.ref for company in COMPANIES if company.slug == holder_id)
-    purchase = record_purchase(
-        pack=pack, holder_id=holder_id, customer=customer, payment=payment, paid_at=paid_at, actor=ACTOR, reference="by card"
-    )
-    settle(purchase.pk)
-
-
 def _leave_open(now: datetime) -> None:
     """Leave something for a person: a disputed payment, a credit note, a transfer that names no invoice, an order."""
     disputed = InvoicePayment.objects.filter(customer__ref=f"CUST-{DISPUTED.upper()}").order_by("-pk").first()
@@ -219,9 +188,8 @@ def _leave_open(now: datetime) -> None:
         )  # fmt: skip
     if apps.is_installed("billing.statements_in"):
         _show_bank_receipt(now)
-    if not PaymentIntent.objects.exists():
-        order = NewPaymentIntent(pack=PACKS[0]["code"], holder_id="orchid", customer="CUST-ORCHID", provider=MANUAL, actor=ACTOR)
-        order_payment.execute(order)
+    if apps.is_installed("billing.payments"):
+        _payments().leave_order_open()
     _show_what_others_say(now)
     if not Webhook.objects.exists():
         create_webhook(WebhookRequest(url=UNANSWERED, types=["invoice.paid"], description="Nimbus back office", actor=ACTOR))
@@ -265,11 +233,5 @@ def _show_what_others_say(now: datetime) -> None:
     VatLookup.objects.get_or_create(
         customer_id=abroad.pk, vat_id=abroad.vat_id, defaults={"outcome": "valid", "asked_at": now - timedelta(days=92)}
     )
-    TopUp.objects.get_or_create(
-        holder_id="atlas", credit_type="credits", pack_ref=PACKS[0]["code"],
-        defaults={
-            "threshold": 2_000, "packs": 1, "customer_id": Customer.objects.get(ref="CUST-ATLAS").pk, "provider": "manual",
-            "method": "transfer", "cap_period": "month", "cooldown_seconds": 3_600, "declines": 2, "actor": ACTOR,
-            "ended_at": now - timedelta(days=9),
-        },
-    )  # fmt: skip
+    if apps.is_installed("billing.payments"):
+        _payments().show_ended_top_up(now)

@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 
 from billing.metering.partitions import months_ahead
 from billing.models import Invoice, Run, ScheduledTask
-from billing.models.payments import OPEN_INTENT
 from billing.reads.documents import is_overdue
 from ledger import conf
 from ledger.database.cluster import ask_all_nodes
@@ -49,16 +48,19 @@ OF_BILLING = f"""
 SELECT
     (SELECT count(*) FROM (SELECT FROM billing_suspendedbilling WHERE resumed_at IS NULL LIMIT {MOST_COUNTED}) AS suspended),
     (SELECT count(*) FROM (
+        SELECT FROM billing_vatcheck WHERE due_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
+    ) AS unchecked)
+"""
+OF_PAYMENTS = f"""
+SELECT
+    (SELECT count(*) FROM (
         SELECT FROM billing_duepurchase WHERE since < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
     ) AS overdue),
     (SELECT count(*) FROM (
         SELECT FROM billing_paymentintent WHERE due_at < statement_timestamp() - interval '1 hour'
         UNION ALL SELECT FROM billing_providerrefund WHERE due_at < statement_timestamp() - interval '1 hour'
         UNION ALL SELECT FROM billing_providerevent WHERE due_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
-    ) AS unasked),
-    (SELECT count(*) FROM (
-        SELECT FROM billing_vatcheck WHERE due_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
-    ) AS unchecked)
+    ) AS unasked)
 """
 MAILS = f"""
 SELECT state, (SELECT count(*) FROM (SELECT FROM billing_mail AS m WHERE m.state = wanted.state LIMIT {MOST_COUNTED}) AS mails),
@@ -206,15 +208,21 @@ def _lock_waits() -> Families:
 
 
 def _billing() -> Families:
-    (suspended, overdue, unasked, unchecked) = _row(OF_BILLING)
+    (suspended, unchecked) = _row(OF_BILLING)
     text = f"Subscriptions that are not billed until a person resumes them, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_billing_suspended_subscriptions", text, suspended)
+    text = f"VAT ids about which VIES was not asked for more than an hour after they were due, up to {MOST_COUNTED:,}."
+    yield _gauge("ledger_vat_lookups_overdue", text, unchecked if conf.VIES_URL.value else 0)
+
+
+def _payments() -> Families:
+    if not apps.is_installed("billing.payments"):
+        return
+    (overdue, unasked) = _row(OF_PAYMENTS)
     text = f"Purchases whose credits could not be added or revoked for more than an hour, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_purchases_overdue", text, overdue)
     text = f"Payments, refunds and events about which no provider was asked for more than an hour, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_payments_overdue", text, unasked)
-    text = f"VAT ids about which VIES was not asked for more than an hour after they were due, up to {MOST_COUNTED:,}."
-    yield _gauge("ledger_vat_lookups_overdue", text, unchecked if conf.VIES_URL.value else 0)
 
 
 def _reminders() -> Subquery | Value:
@@ -259,6 +267,10 @@ def _mails() -> Families:
 
 
 def _payment_intents() -> Families:
+    if not apps.is_installed("billing.payments"):
+        return
+    from billing.payments.models import OPEN_INTENT
+
     text = f"Payment intents that are open with their provider, by state, up to {MOST_COUNTED:,}."
     by_state = GaugeMetricFamily("ledger_payment_intents", text, labels=["state"])
     found = dict(_rows(OPEN_INTENTS))
@@ -417,6 +429,7 @@ READS: tuple[Callable[[], Families], ...] = (
     _nodes,
     _lock_waits,
     _billing,
+    _payments,
     _overdue_invoices,
     _mails,
     _payment_intents,

@@ -112,10 +112,10 @@ SECTIONS: Final = (
         "payments",
         (
             _list("Invoice payments", "billing.invoicepayment"),
-            _list("Purchases", "billing.purchase"),
-            _list("Payment intents", "billing.paymentintent"),
+            _list("Purchases", "billing_payments.purchase"),
+            _list("Payment intents", "billing_payments.paymentintent"),
             _list("Bank receipts", "billing_statements_in.bankreceipt"),
-            _list("Top-ups", "billing.topup"),
+            _list("Top-ups", "billing_payments.topup"),
         ),
     ),
     Section(
@@ -123,7 +123,7 @@ SECTIONS: Final = (
         "sell",
         (
             _list("Plans", "billing.plan"),
-            _list("Packs", "billing.pack"),
+            _list("Packs", "billing_payments.pack"),
             _list("Coupons", "billing.coupon"),
             _list("Rates", "ledger.ratelisting"),
             _list("Meters", "billing.meter"),

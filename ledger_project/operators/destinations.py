@@ -12,9 +12,7 @@ from billing.permissions import (
     ADD_COUPON,
     ADD_CUSTOMER,
     ADD_METER,
-    ADD_PACK,
     ADD_PLAN,
-    ADD_PURCHASE,
     ADD_SELLER,
     ADD_SUBSCRIPTION,
     ADD_TAX,
@@ -93,6 +91,22 @@ def _of_months() -> tuple[Action, ...]:
     )  # fmt: skip
 
 
+def _of_packs() -> tuple[Action, ...]:
+    if not apps.is_installed("billing.payments"):
+        return ()
+    from billing.payments.permissions import ADD_PACK
+
+    return (Action("Create a pack", "add new sell credits", "form", "billing_payments_pack_add", ADD_PACK),)
+
+
+def _of_purchases() -> tuple[Action, ...]:
+    if not apps.is_installed("billing.payments"):
+        return ()
+    from billing.payments.permissions import ADD_PURCHASE
+
+    return (Action("Record a purchase", "sell pack sale", "form", "billing_payments_purchase_add", ADD_PURCHASE),)
+
+
 ACTIONS: Final = (
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
     Action(
@@ -110,7 +124,7 @@ ACTIONS: Final = (
     *_of_months(),
     Action("Create a customer", "add new", "form", "billing_customer_add", ADD_CUSTOMER),
     Action("Create a plan", "add new price pricing", "form", "billing_plan_add", ADD_PLAN),
-    Action("Create a pack", "add new sell credits", "form", "billing_pack_add", ADD_PACK),
+    *_of_packs(),
     Action("Create a coupon", "add new discount voucher", "form", "billing_coupon_add", ADD_COUPON),
     Action("Create a subscription", "add new subscribe order", "form", "billing_subscription_add", ADD_SUBSCRIPTION),
     Action("Create a meter", "add new usage", "form", "billing_meter_add", ADD_METER),
@@ -127,7 +141,7 @@ ACTIONS: Final = (
            VIEW_INVOICE),
     Action("Finalise drafts", "finalize issue", "invoices", "billing_invoice_changelist", VIEW_INVOICE, {"state": "draft"}),
     *_of_mails(),
-    Action("Record a purchase", "sell pack sale", "form", "billing_purchase_add", ADD_PURCHASE),
+    *_of_purchases(),
     Action("What did the last billing run do?", "generate invoices run failed", "runs", "billing_run_changelist", VIEW_RUN),
     Action("Change the seller's address", "company letterhead logo iban", "sellers", "billing_seller_changelist", ADD_SELLER),
     Action("Declare a tax", "vat gst sales", "taxes", "billing_tax_changelist", ADD_TAX),

@@ -135,6 +135,9 @@ APPLICATIONS: Final = {
     "deliver_mails": "billing.dunning",
     "send_reminders": "billing.dunning",
     "check_vat_ids": "billing.tax_services",
+    "top_up_accounts": "billing.payments",
+    "settle_purchases": "billing.payments",
+    "collect_payments": "billing.payments",
 }
 """The commands of applications that can be left out."""
 TIMETABLE: Final = tuple(task for task in _TASKS if APPLICATIONS.get(task.command, "ledger") in settings.INSTALLED_APPS)

@@ -116,10 +116,8 @@ def billing_pages() -> dict[str, str]:
         "no coupons": "/admin/billing/coupon/?q=nothing",
         "form of a plan": "/admin/billing/plan/add/",
         "form of a customer": "/admin/billing/customer/add/",
-        **{
-            f"form of a {noun}": f"/admin/billing/{noun}/add/"
-            for noun in ("coupon", "pack", "purchase", "seller", "subscription")
-        },
+        **{f"form of a {noun}": f"/admin/billing/{noun}/add/" for noun in ("coupon", "seller", "subscription")},
+        **{f"form of a {noun}": f"/admin/billing_payments/{noun}/add/" for noun in ("pack", "purchase")},
         "form of a credit": f"/admin/billing/invoice/{invoice.pk}/credit/",
         "form of a one-off invoice": f"/admin/billing/customer/{customer}/new-invoice/",
         "form of phases": f"/admin/billing/subscription/{subscription}/change-phases/",

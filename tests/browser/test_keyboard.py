@@ -105,7 +105,7 @@ def addresses() -> dict[str, str]:
         "customer": f"/admin/billing/customer/{invoice.customer_id}/change/",
         "subscription": f"/admin/billing/subscription/{invoice.subscription_id}/change/",
         "form of a plan": "/admin/billing/plan/add/",
-        "form of a pack": "/admin/billing/pack/add/",
+        "form of a pack": "/admin/billing_payments/pack/add/",
         "entries": "/admin/ledger/entrylisting/",
         "API keys": "/admin/ledger/apikey/",
         "month-end": "/admin/ledger/account/month-end/",

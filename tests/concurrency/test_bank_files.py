@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from billing.models import CreditNote, PaymentIntent, Purchase
+from billing.models import CreditNote
+from billing.payments.models import PaymentIntent, Purchase
 from billing.payments.providers.manual_transfers import reference_of
 from billing.payments.purchases.due import settle_due
 from billing.statements_in import booking

@@ -12,17 +12,18 @@ from django.conf import settings as django_settings
 from django.db import IntegrityError
 from django.utils import timezone
 
-from billing.errors import InvoiceInCollection, PaymentIntentClosed, RefundExceedsIntent
-from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
 from billing.payments.collecting import advancing, events, orders, transfers
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
 from billing.payments.collecting.transfers import book_transfer
+from billing.payments.errors import InvoiceInCollection, PaymentIntentClosed, RefundExceedsIntent
+from billing.payments.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
 from billing.payments.providers.configured import provider
 from billing.payments.purchases.due import settle_due
+from billing.payments.testing import PackFactory
 from billing.payments.topups import checking
 from billing.payments.topups.declaring import set_top_up
-from billing.testing import CustomerFactory, PackFactory
+from billing.testing import CustomerFactory
 from ledger.database.transactions import own_or_joined
 from ledger.testing import unique
 from tests.billing.documents.test_one_off_invoices import issued

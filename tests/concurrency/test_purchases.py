@@ -11,12 +11,12 @@ import pytest
 from django.conf import settings
 from django.db import IntegrityError, connection
 
-from billing.errors import ReturnExceedsPurchase
-from billing.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn
+from billing.payments.errors import ReturnExceedsPurchase
+from billing.payments.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn
 from billing.payments.purchases import recording, settling
 from billing.payments.purchases.due import settle_due
 from billing.payments.purchases.recording import record_purchase, record_return
-from billing.testing import PackFactory, PurchaseFactory
+from billing.payments.testing import PackFactory, PurchaseFactory
 from ledger.database.transactions import outermost
 from ledger.testing import unique
 from tests.concurrency.meetings import LOCKED, meet

@@ -17,7 +17,7 @@ OTHERS = (
     "ledger.totals",
 )
 """The applications of credits that a project may leave out."""
-OF_BILLING = ("billing.books", "billing.dunning", "billing.statements_in", "billing.tax_services")
+OF_BILLING = ("billing.books", "billing.dunning", "billing.payments", "billing.statements_in", "billing.tax_services")
 """Those of billing."""
 
 SPEND = """

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from billing.api.schemas import payment_intents as intent_schemas
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import plan_moves as plan_move_schemas
 from billing.api.schemas import request_schemas as billing_schemas
@@ -29,6 +28,7 @@ from billing.metering import meters, usage
 from billing.orders import coupons, customers, plans, subscriptions, tax_declarations
 from billing.orders.overrides import Amounts
 from billing.payments import packs
+from billing.payments.api import intent_schemas, purchase_schemas
 from billing.rating.names import Names
 from billing.rating.prices.overage import OveragePrice
 from billing.rating.prices.price import Price
@@ -96,6 +96,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         invoices,
         packs,
         payment_schemas,
+        purchase_schemas,
         intent_schemas,
         plan_move_schemas,
         mail_outcomes,
@@ -116,7 +117,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     }
     # A month has the pattern of its text.
     records -= {book_api.TaxSummaryQuery}
-    records -= {billing_schemas.CanceledOrder, payment_schemas.NewPurchase, payment_schemas.NewReturn}
+    records -= {billing_schemas.CanceledOrder, purchase_schemas.NewPurchase, purchase_schemas.NewReturn}
     records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
     records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange, intent_schemas.NewTransfer}
     records -= {
@@ -144,8 +145,8 @@ def in_modules() -> dict[str, Shape[Any]]:
         billing_schemas.CANCELED_ORDER,
         billing_schemas.SELLER,
         billing_schemas.TAX,
-        payment_schemas.PURCHASE_BODY,
-        payment_schemas.RETURN_BODY,
+        purchase_schemas.PURCHASE_BODY,
+        purchase_schemas.RETURN_BODY,
         intent_schemas.INTENT_BODY,
         intent_schemas.PROVIDER_REFUND_BODY,
         intent_schemas.TRANSFER_BODY,

@@ -27,6 +27,8 @@ def registered_parts() -> list[list[object]]:
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
         chains._TABLES, pay_links._registered, list(billing_additions._laws), billing_additions.INVOICE_PAGE._parts,
         list(billing_additions.INVOICE_PAGE.operations), vat_lookups._services,
+        list(billing_additions.SALES), billing_additions._find_payment, billing_additions._customer_payments,
+        billing_additions._named_entries, list(additions._references),
     )  # fmt: skip
     return [list(each) for each in lists]
 

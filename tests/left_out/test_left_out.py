@@ -13,7 +13,11 @@ from tests.settings import CITUS
 
 QUICK: Final = ("tests/left_out/rest.py", "tests/ledger/services/test_credits.py")
 """What runs without each application: what `rest.py` has, and quick tests of the core."""
-BILLED: Final = ("tests/billing/documents/test_transitions.py", "tests/billing/documents/test_numbers.py")
+BILLED: Final = (
+    "tests/billing/documents/test_transitions.py",
+    "tests/billing/documents/test_numbers.py",
+    "tests/billing/documents/invoice_payments/test_payments.py",
+)
 """What runs too without an application of billing."""
 OPTIONAL: Final = tuple(name for name in INSTALLED_APPS if name.startswith(("ledger.", "billing.")))
 

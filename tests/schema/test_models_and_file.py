@@ -21,6 +21,7 @@ APPS = {
     "ledger_shadow": ["ledger"],
     "billing": ["ledger"],
     "billing_dunning": ["ledger", "billing"],
+    "billing_payments": ["ledger", "billing"],
     "billing_statements_in": ["ledger", "billing"],
 }
 
@@ -90,6 +91,14 @@ DIFFERENCES = {
         "DROP INDEX billing_mail_due",
         "DROP TRIGGER append_only ON billing_reminder",
         "CREATE OR REPLACE FUNCTION billing_queue_mail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+    ],
+    "billing_payments": [
+        "ALTER TABLE billing_pack ADD COLUMN extra integer",
+        "ALTER TABLE billing_purchase DROP CONSTRAINT billing_purchase_payment",
+        "DROP INDEX billing_paymentintent_due",
+        "DROP TRIGGER frozen ON billing_pack",
+        "ALTER TABLE billing_purchasegrant ENABLE TRIGGER append_only",
+        "CREATE OR REPLACE FUNCTION billing_tell_top_up() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
     ],
     "billing_statements_in": [
         "ALTER TABLE billing_bankreceipt ADD COLUMN extra integer",

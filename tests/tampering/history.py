@@ -25,19 +25,7 @@ from billing.generator.run.generate import generate
 from billing.metering import partitions
 from billing.metering.meters import create_meter
 from billing.metering.usage import NewEvent, take_in
-from billing.models import (
-    Claim,
-    CouponUse,
-    CreditNote,
-    CreditPayment,
-    Invoice,
-    PaymentIntent,
-    ProviderCustomer,
-    ProviderEvent,
-    ProviderRefund,
-    TopUp,
-    VatLookup,
-)
+from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice, VatLookup
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
@@ -47,6 +35,7 @@ from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
 from billing.orders.plan_moves.walking import carry_out
 from billing.orders.tax_declarations import NewTax, declare
 from billing.payments.collecting.advancing import apply
+from billing.payments.models import PaymentIntent, ProviderCustomer, ProviderEvent, ProviderRefund, TopUp
 from billing.payments.packs import create_pack
 from billing.payments.providers.interface import SUCCEEDED, Found, MoneyBack
 from billing.payments.purchases.recording import record_purchase, record_return

@@ -12,9 +12,9 @@ from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm, major
 from billing.documents.invoice_payments import NewPayment, record_payment
 from billing.documents.payment_returns import NewPaymentReturn, record_payment_return
 from billing.models import Invoice, InvoicePayment, PaymentReturn
-from billing.payments import reads
-from billing.payments.reads import PaymentRow
 from billing.rating.values import CREDIT
+from billing.reads import invoice_payments as reads
+from billing.reads.invoice_payments import PaymentRow
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_link, row_url

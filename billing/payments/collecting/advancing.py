@@ -20,19 +20,11 @@ from django.utils import timezone
 
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
-from billing.errors import AlreadyExists, ProviderRefused, ReturnExceedsPayment, ReturnExceedsPurchase
-from billing.models import (
-    Customer,
-    Invoice,
-    InvoicePayment,
-    Pack,
-    PaymentIntent,
-    ProviderRefund,
-    Purchase,
-    PurchaseReturn,
-)
-from billing.models.payments import OPEN_INTENT
+from billing.errors import AlreadyExists, ReturnExceedsPayment
+from billing.models import Customer, Invoice, InvoicePayment
 from billing.payments.collecting.buyers import buyer_of
+from billing.payments.errors import ProviderRefused, ReturnExceedsPurchase
+from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent, ProviderRefund, Purchase, PurchaseReturn
 from billing.payments.providers.configured import able, is_local, provider
 from billing.payments.providers.interface import (
     CANCELED,

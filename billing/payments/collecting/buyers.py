@@ -1,6 +1,7 @@
 """Customers as the providers know them."""
 
-from billing.models import Customer, ProviderCustomer
+from billing.models import Customer
+from billing.payments.models import ProviderCustomer
 from billing.payments.providers.configured import able
 from billing.payments.providers.interface import KeepsMethods
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from django.db import connections
 from django.utils import timezone
 
-from billing.models import PaymentIntent, ProviderEvent, ProviderRefund
 from billing.payments.collecting.advancing import advance, send_refund
 from billing.payments.collecting.events import handle
+from billing.payments.models import PaymentIntent, ProviderEvent, ProviderRefund
 from billing.reads.pages import walked
 
 LOOK_EVERY_S: Final = 0.5

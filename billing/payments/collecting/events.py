@@ -8,9 +8,9 @@ from django.db import Error
 from django.db.models import F, Q
 from django.utils import timezone
 
-from billing.errors import ProviderRefused
-from billing.models import PaymentIntent, ProviderEvent
 from billing.payments.collecting.advancing import LEASE_S, advance
+from billing.payments.errors import ProviderRefused
+from billing.payments.models import PaymentIntent, ProviderEvent
 from billing.payments.providers.configured import able
 from billing.payments.providers.interface import SendsEvents
 from ledger.database.transactions import own_or_joined

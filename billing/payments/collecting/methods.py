@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from billing.errors import NotFound, ProviderUnavailable
-from billing.models import ProviderCustomer
+from billing.errors import NotFound
 from billing.orders.customers import customer_of
 from billing.payments.collecting.buyers import buyer_of
+from billing.payments.errors import ProviderUnavailable
+from billing.payments.models import ProviderCustomer
 from billing.payments.providers.configured import able, is_configured
 from billing.payments.providers.interface import KeepsMethods, Method
 

@@ -7,12 +7,12 @@ from typing import Annotated, Final
 from django.db.models import Sum
 from django.utils import timezone
 
-from billing.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
-from billing.models import Customer, Invoice, PaymentIntent, ProviderRefund
+from billing.models import Customer, Invoice
 from billing.models.columns import first_of
-from billing.models.payments import OPEN_INTENT
 from billing.orders.erasure import is_erased
 from billing.payments.collecting.advancing import advance_soon, purchase_of, returned_minor_of
+from billing.payments.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
+from billing.payments.models import OPEN_INTENT, PaymentIntent, ProviderRefund
 from billing.payments.packs import MAX_PACKS, MAX_VERSION, ensure_quantity, pack_on_sale
 from billing.payments.providers.configured import able, provider
 from billing.payments.providers.interface import FAILED, STRIPE, SUCCEEDED, KeepsMethods, SendsMoneyBack

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from billing.documents.sellers import current_seller, seller_of
-from billing.models import Customer, Invoice, InvoicePayment, Pack, PaymentIntent, ProviderRefund, Purchase
+from billing.models import Customer, Invoice, InvoicePayment
 from billing.models.columns import first_of
-from billing.models.payments import OPEN_INTENT
+from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent, ProviderRefund, Purchase
 from billing.payments.providers.manual_transfers import reference_of
 from billing.rating.values import MANUAL
 from billing.reads.pages import page

@@ -8,11 +8,12 @@ from django.utils import timezone
 
 from billing.documents.customer_credit.refunds import deposit_in
 from billing.documents.invoice_payments import record_payment
-from billing.errors import AlreadyExists, PaymentIntentClosed, TransferTooSmall
-from billing.models import CreditNote, InvoicePayment, PaymentIntent, Purchase
-from billing.models.payments import OPEN_INTENT
+from billing.errors import AlreadyExists
+from billing.models import CreditNote, InvoicePayment
 from billing.payments.collecting.advancing import apply_under, order_of
 from billing.payments.collecting.orders import intent_of
+from billing.payments.errors import PaymentIntentClosed, TransferTooSmall
+from billing.payments.models import OPEN_INTENT, PaymentIntent, Purchase
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import SUCCEEDED, Found
 from billing.rating.limits import MAX_MINOR, check_past

@@ -7,7 +7,8 @@ It asks nobody: what it finds are payments of invoices that are on record here. 
 import re
 from typing import ClassVar, Final
 
-from billing.models import Invoice, InvoicePayment, PaymentIntent
+from billing.models import Invoice, InvoicePayment
+from billing.payments.models import PaymentIntent
 from billing.payments.providers.interface import CANCELED, SUCCEEDED, WAITING, Found, Order, Provider
 from billing.rating.values import MANUAL
 

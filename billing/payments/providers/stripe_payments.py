@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import stripe
 from django.core.exceptions import ImproperlyConfigured
 
-from billing.errors import EventRejected, ProviderRefused, ProviderUnavailable
+from billing.payments.errors import EventRejected, ProviderRefused, ProviderUnavailable
 from billing.payments.providers.interface import (
     CANCELED,
     FAILED,

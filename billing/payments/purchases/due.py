@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from billing.models import DuePurchase
+from billing.payments.models import DuePurchase
 from billing.payments.purchases.settling import attempt
 from billing.reads.pages import walked
 

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from django.utils import timezone
 
-from billing.errors import AlreadyExists, ReturnExceedsPurchase
-from billing.models import Customer, DuePurchase, InvoicePayment, Pack, Purchase, PurchaseReturn
+from billing.errors import AlreadyExists
+from billing.models import Customer, InvoicePayment
 from billing.models.columns import first_of
+from billing.payments.errors import ReturnExceedsPurchase
+from billing.payments.models import DuePurchase, Pack, Purchase, PurchaseReturn
 from billing.payments.packs import MAX_PACKS, MAX_VERSION, ensure_quantity, pack_on_sale
 from billing.payments.purchases.settling import attempt
 from billing.rating.limits import MAX_MINOR, check_past

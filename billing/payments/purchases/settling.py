@@ -13,7 +13,7 @@ from django.db import Error, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from billing.models import DuePurchase, Pack, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
+from billing.payments.models import DuePurchase, Pack, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
 from billing.payments.purchases.shares import NOTHING, Share, claim_of, share_of
 from ledger import journal
 from ledger import services as ledger

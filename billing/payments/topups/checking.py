@@ -16,10 +16,10 @@ from django.db import Error
 from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from billing.models import Customer, DuePurchase, Pack, PaymentIntent, Purchase, PurchaseGrant, TopUp
-from billing.models.payments import OPEN_INTENT
+from billing.models import Customer
 from billing.orders.erasure import is_erased
 from billing.payments.collecting.orders import order_payment
+from billing.payments.models import OPEN_INTENT, DuePurchase, Pack, PaymentIntent, Purchase, PurchaseGrant, TopUp
 from billing.payments.packs import MAX_PACKS, pack_on_sale
 from billing.payments.providers.interface import CANCELED, FAILED
 from billing.payments.topups.rules import Attempt, Terms, is_paused, packs_to_buy, period_begins, waits

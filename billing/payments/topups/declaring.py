@@ -5,10 +5,11 @@ from typing import Annotated, Final
 
 from django.utils import timezone
 
-from billing.errors import TopUpEnded
-from billing.models import Customer, TopUp
+from billing.models import Customer
 from billing.models.columns import first_of
 from billing.orders.erasure import is_erased
+from billing.payments.errors import TopUpEnded
+from billing.payments.models import TopUp
 from billing.payments.packs import MAX_PACKS, pack_on_sale
 from billing.payments.providers.configured import able
 from billing.payments.providers.interface import STRIPE, KeepsMethods

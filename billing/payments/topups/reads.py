@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from billing.models import Customer, PaymentIntent, TopUp
+from billing.models import Customer
 from billing.models.columns import first_of
-from billing.models.payments import OPEN_INTENT
+from billing.payments.models import OPEN_INTENT, PaymentIntent, TopUp
 from billing.reads.pages import page
 
 

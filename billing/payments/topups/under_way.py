@@ -11,7 +11,7 @@ from typing import Final
 from django.db import connection
 from django.utils import timezone
 
-from billing.models import Pack, PaymentIntent, TopUp
+from billing.payments.models import Pack, PaymentIntent, TopUp
 from billing.payments.topups.checking import attempts_of, coming_purchases, packs_due, payments_under_way, top_up
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import own_or_joined

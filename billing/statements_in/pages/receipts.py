@@ -10,7 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from billing.admin.cells import money_column, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import Invoice, PaymentIntent
+from billing.models import Invoice
+from billing.payments.models import PaymentIntent
 from billing.permissions import PAY_INVOICE
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.settling import ReceiptBooking, ReceiptSetAside, book_left_receipt, set_receipt_aside

@@ -12,11 +12,12 @@ import time_machine
 from django.db import connection
 from django.test import Client
 
+from billing.additions import SALES
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.models import Customer, Invoice
+from billing.payments.testing import PurchaseFactory
 from billing.reads import money_at_a_glance
-from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.admin.history import never_reading_whole_tables
 from ledger.database.statements import fetch_rows
@@ -187,7 +188,7 @@ def test_money_is_read_by_indexes(company: None) -> None:
         for sql, expected in (
             (money_at_a_glance.ISSUED, "billing_invoice_issued"),
             (money_at_a_glance.PAYMENTS, "billing_invoicepayment_pkey"),
-            (money_at_a_glance.PURCHASES, "billing_purchase_pkey"),
+            (money_at_a_glance.sales_sql(SALES["packs"]), "billing_purchase_pkey"),
         ):
             plan = "\n".join(fetch_rows(str, f"EXPLAIN {sql}", named))
             assert expected in plan, plan

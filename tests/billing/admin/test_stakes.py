@@ -9,10 +9,12 @@ from billing.documents.customer_credit.refunds import deposit_in
 from billing.documents.invoice_payments import record_payment
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import Amendment, CreditRefund, Invoice, InvoicePayment, PaymentReturn, Purchase, PurchaseReturn
+from billing.models import Amendment, CreditRefund, Invoice, InvoicePayment, PaymentReturn
 from billing.payments.collecting.orders import order_payment
+from billing.payments.models import Purchase, PurchaseReturn
 from billing.payments.purchases.recording import record_purchase
-from billing.testing import CustomerFactory, PackFactory
+from billing.payments.testing import PackFactory
+from billing.testing import CustomerFactory
 from ledger.models import Approval
 from ledger.operators.approvals import APPROVED
 from tests.billing.documents.test_one_off_invoices import issued
@@ -96,7 +98,9 @@ def test_a_return_of_a_payment_waits(mara: Client) -> None:
 def test_a_return_of_a_purchase_waits(mara: Client) -> None:
     pack = PackFactory(price_minor=2000, currency="EUR")
     made = record_purchase(pack=pack.code, holder_id="ada", payment="p-1")
-    submit_form(mara, f"/admin/billing/purchase/{made.pk}/return/", confirmed="yes", kind="refund", payment="r-1", reason="seen")
+    submit_form(
+        mara, f"/admin/billing_payments/purchase/{made.pk}/return/", confirmed="yes", kind="refund", payment="r-1", reason="seen"
+    )
     assert (Approval.objects.get().stakes, PurchaseReturn.objects.count()) == ({"EUR": 2000}, 0)
 
 
@@ -104,7 +108,7 @@ def test_a_transfer_counts_with_the_deposit_above_the_price(mara: Client) -> Non
     pack = PackFactory(price_minor=500, currency="EUR", credits=10, bonus=0)
     customer = CustomerFactory(currency="EUR", holder_id="ada")
     intent = order_payment(pack=pack.code, holder_id="ada", customer=customer.ref, provider="manual")
-    url = f"/admin/billing/paymentintent/{intent.pk}/transfer/"
+    url = f"/admin/billing_payments/paymentintent/{intent.pk}/transfer/"
     submit_form(mara, url, confirmed="yes", amount="500.00", payment="t-1", reason="seen")
     assert (Approval.objects.get().stakes, Purchase.objects.count()) == ({"EUR": 50_000, pack.credit_type: 10}, 0)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from billing.models import Pack, Purchase, PurchaseReturn, ReturnSettlement
+from billing.payments.models import Pack, Purchase, PurchaseReturn, ReturnSettlement
 from billing.payments.purchases.recording import record_purchase
-from billing.testing import PackFactory, PurchaseFactory
+from billing.payments.testing import PackFactory, PurchaseFactory
 from ledger import reads as ledger_reads
 from ledger import services
 from tests.billing.admin.conftest import client
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 __all__ = ["client"]
 
-PACKS, PURCHASES = "/admin/billing/pack", "/admin/billing/purchase"
+PACKS, PURCHASES = "/admin/billing_payments/pack", "/admin/billing_payments/purchase"
 PACK = {"code": "starter", "name": "Starter", "credits": "1000", "bonus": "100", "price": "20.00", "currency": "eur"}
 
 
@@ -89,7 +89,7 @@ def test_lists_filter_and_show_what_waits(client: Any) -> None:
 
 def test_only_those_who_may_record_purchases_and_returns() -> None:
     purchase = PurchaseFactory()
-    reader = operator("billing.view_purchase", "billing.view_pack", name="reader")
+    reader = operator("billing_payments.view_purchase", "billing_payments.view_pack", name="reader")
     assert reader.get(f"{PURCHASES}/{purchase.pk}/change/").status_code == 200
     for url in (f"{PURCHASES}/add/", f"{PURCHASES}/{purchase.pk}/return/", f"{PACKS}/add/"):
         assert reader.get(url).status_code == 403

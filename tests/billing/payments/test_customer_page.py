@@ -16,14 +16,15 @@ from pypdf import PdfReader
 from billing.documents.printing.printed import invoice_pdf
 from billing.dunning.messages import message_of
 from billing.dunning.models import Mail
-from billing.models import Customer, Invoice, InvoicePayment, PaymentIntent, Purchase, TopUp
+from billing.models import Customer, Invoice, InvoicePayment
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.methods import start_saving_method
 from billing.payments.customer_page import _method_name, _smallest_units, pay_link
+from billing.payments.models import PaymentIntent, Purchase, TopUp
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import Method
 from billing.payments.providers.stripe_payments import StripeProvider
-from billing.testing import PackFactory
+from billing.payments.testing import PackFactory
 from ledger.errors import Invalid
 from ledger.portal import links as customer_page
 from ledger.typesetting.languages import ENGLISH, GERMAN

@@ -11,13 +11,14 @@ from django.core.management.base import SystemCheckError
 from django.test import Client
 from django.utils import timezone
 
-from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
 from billing.payments.collecting.advancing import LEASE_S, advance
 from billing.payments.collecting.due import advance_due
 from billing.payments.collecting.orders import order_payment
+from billing.payments.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
 from billing.payments.providers.configured import check_providers, is_configured, provider
 from billing.payments.providers.interface import Found, Order, Provider, SendsMoneyBack
-from billing.testing import CustomerFactory, PackFactory
+from billing.payments.testing import PackFactory
+from billing.testing import CustomerFactory
 from ledger.models import Approval
 from ledger_project.serving.bootstrap import refuse_wrong_settings
 from tests.billing.admin.conftest import client
@@ -159,7 +160,7 @@ def test_no_process_starts_with_a_provider_that_is_half_declared(
     settings: Any, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     settings.PAYMENT_PROVIDERS = {"stripe": {"class": STRIPE_CLASS, "api_key": "sk_secret"}}
-    app = "billing" if command == "collect_payments" else "ledger_project"
+    app = "billing.payments" if command == "collect_payments" else "ledger_project"
     monkeypatch.setattr(f"{app}.management.commands.{command}.Command.handle", lambda *_, **__: pytest.fail("it starts"))
     with pytest.raises(SystemCheckError, match="event_secret"):
         call_command(command, skip_checks=False)
@@ -290,7 +291,7 @@ def test_the_command_takes_further_what_is_due(stripe: StripeDouble) -> None:
 
 # The admin -------------------------------------------------------------------------------------------
 
-PAGES = "/admin/billing/paymentintent"
+PAGES = "/admin/billing_payments/paymentintent"
 
 
 def test_the_pages_show_an_intent_and_refund_or_cancel_it(client: Any, stripe: StripeDouble) -> None:
@@ -323,7 +324,7 @@ def test_a_refund_above_the_limit_waits_for_a_second_operator(client: Any, strip
 
 def test_only_those_who_may_refund(stripe: StripeDouble) -> None:
     paid = charge(OK)
-    reader = operator("billing.view_paymentintent", name="reader")
+    reader = operator("billing_payments.view_paymentintent", name="reader")
     assert reader.get(f"{PAGES}/{paid.pk}/change/").status_code == 200
     for what in ("refund", "cancel"):
         assert reader.get(f"{PAGES}/{paid.pk}/{what}/").status_code == 403

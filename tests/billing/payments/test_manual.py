@@ -11,15 +11,18 @@ from django.test.utils import CaptureQueriesContext
 from billing.auditing import consistency
 from billing.documents.invoice_payments import record_payment
 from billing.documents.sellers import record_seller
-from billing.errors import AlreadyExists, PaymentIntentClosed, TransferTooSmall
-from billing.models import CreditNote, InvoicePayment, PaymentIntent, ProviderRefund, Purchase, TopUp
+from billing.errors import AlreadyExists
+from billing.models import CreditNote, InvoicePayment
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
 from billing.payments.collecting.reads import intent_rows
 from billing.payments.collecting.transfers import book_transfer
+from billing.payments.errors import PaymentIntentClosed, TransferTooSmall
+from billing.payments.models import PaymentIntent, ProviderRefund, Purchase, TopUp
 from billing.payments.providers.manual_transfers import intents_in, reference_of
+from billing.payments.testing import PackFactory
 from billing.payments.topups.declaring import set_top_up
-from billing.testing import CustomerFactory, PackFactory
+from billing.testing import CustomerFactory
 from ledger.errors import Invalid
 from ledger.models import Approval
 from tests.billing.admin.conftest import client
@@ -218,14 +221,14 @@ def test_a_file_books_the_orders_that_it_names_once(tmp_path: Path) -> None:
 
 def test_the_admin_books_a_transfer_and_a_large_one_waits_for_a_second_operator(settings: Any, client: Any) -> None:
     intent = ordered()
-    url = f"/admin/billing/paymentintent/{intent.pk}/transfer/"
-    assert reference_of(intent.pk) in client.get(f"/admin/billing/paymentintent/{intent.pk}/change/").content.decode()
+    url = f"/admin/billing_payments/paymentintent/{intent.pk}/transfer/"
+    assert reference_of(intent.pk) in client.get(f"/admin/billing_payments/paymentintent/{intent.pk}/change/").content.decode()
     send_both_steps(client, url, {"payment": "t-1", "amount": "20.00", "reason": "seen"})
     assert (state(intent), Purchase.objects.count()) == ("succeeded", 1)
     settings.LEDGER = {**settings.LEDGER, "SECOND_OPERATOR_ABOVE": ["credits=500"]}
     large = ordered()
     send_both_steps(
-        client, f"/admin/billing/paymentintent/{large.pk}/transfer/", {"payment": "t-2", "amount": "20", "reason": "x"}
+        client, f"/admin/billing_payments/paymentintent/{large.pk}/transfer/", {"payment": "t-2", "amount": "20", "reason": "x"}
     )
     assert (state(large), Approval.objects.count(), Purchase.objects.count()) == ("waiting", 1, 1)
 
@@ -244,7 +247,7 @@ def test_a_list_of_orders_costs_as_many_queries_as_one() -> None:
 def test_the_admin_says_what_the_provider_of_an_intent_cannot_do(client: Any) -> None:
     manual, other = ordered(), ordered()
     PaymentIntent.objects.filter(pk=other.pk).update(provider="stripe", due_at=None)
-    pages = "/admin/billing/paymentintent"
+    pages = "/admin/billing_payments/paymentintent"
     first = send_first_step(client, f"{pages}/{other.pk}/transfer/", {"payment": "t-1", "amount": "20.00", "reason": "x"})
     assert "Stripe takes the money" in text_of_response(first)
     first = send_first_step(client, f"{pages}/{manual.pk}/refund/", {"amount": "1.00", "reason": "x"})

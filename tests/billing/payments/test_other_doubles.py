@@ -23,14 +23,15 @@ import pytest
 from django.conf import settings as django_settings
 
 from billing.auditing import consistency
-from billing.models import PaymentIntent, ProviderEvent, PurchaseReturn
 from billing.payments.collecting.advancing import advance, buyer_of, send_refund
 from billing.payments.collecting.events import handle, take_in
 from billing.payments.collecting.orders import order_payment, refund_intent
+from billing.payments.models import PaymentIntent, ProviderEvent, PurchaseReturn
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import Order
 from billing.payments.providers.stripe_payments import StripeProvider
-from billing.testing import CustomerFactory, PackFactory
+from billing.payments.testing import PackFactory
+from billing.testing import CustomerFactory
 from tests.billing.payments.stripe_double import SECRET
 from tests.billing.payments.test_stripe import balance
 from tests.ports import free_port

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from billing.models import Pack
 from billing.payments import reads
+from billing.payments.models import Pack
 from billing.payments.packs import NewPack, pack_on_sale
-from billing.testing import PackFactory, unique
+from billing.payments.testing import PackFactory
+from billing.testing import unique
 from ledger.errors import Invalid
 from tests.ledger.api.conftest import ApiClient
 

@@ -10,17 +10,20 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.auditing import consistency
-from billing.errors import AlreadyExists, ReturnExceedsPurchase
-from billing.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
+from billing.errors import AlreadyExists
 from billing.payments import reads
+from billing.payments.errors import ReturnExceedsPurchase
+from billing.payments.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
 from billing.payments.purchases import settling
 from billing.payments.purchases.due import SettledPurchases, settle_due
 from billing.payments.purchases.recording import record_purchase, record_return
 from billing.payments.purchases.settling import attempt, settle
-from billing.testing import CustomerFactory, PackFactory, PurchaseFactory, unique
+from billing.payments.testing import PackFactory, PurchaseFactory
+from billing.testing import CustomerFactory, unique
 from ledger import reads as ledger_reads
 from ledger import services
 from ledger.errors import HolderBusy, Invalid, LotLimit
+from tests.billing.documents.invoice_payments.test_payments import issued, now_of, pay
 
 pytestmark = pytest.mark.django_db
 
@@ -379,3 +382,14 @@ def test_only_a_dispute_on_record_can_be_won() -> None:
         with pytest.raises(Invalid):
             record_return(purchase=purchase.pk, kind="reinstated", **fields)
     assert not PurchaseReturn.objects.exists()
+
+
+def test_a_payment_pays_an_invoice_or_makes_a_purchase_and_not_both() -> None:
+    record_purchase(pack=PackFactory().code, holder_id="ada", provider="stripe", payment="pi-1")
+    invoice = issued()
+    with pytest.raises(AlreadyExists):
+        pay(invoice, 100, provider="stripe", payment="pi-1")
+    pay(invoice, 100, provider="stripe", payment="pi-2")
+    with pytest.raises(AlreadyExists):
+        record_purchase(pack=PackFactory().code, holder_id="ada", provider="stripe", payment="pi-2")
+    assert now_of(invoice)[2] == 100

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from billing.models import DuePurchase, Purchase, PurchaseReturn
-from billing.testing import CustomerFactory, PackFactory, PurchaseFactory
+from billing.payments.models import DuePurchase, Purchase, PurchaseReturn
+from billing.payments.testing import PackFactory, PurchaseFactory
+from billing.testing import CustomerFactory
 from ledger import reads as ledger_reads
 from ledger.testing import unique
 from tests.ledger.api.conftest import ApiClient

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from billing.auditing import consistency
-from billing.models import InvoicePayment, Purchase
+from billing.models import InvoicePayment
+from billing.payments.models import Purchase
 from billing.payments.providers.manual_transfers import reference_of
 from billing.statements_in.models import BankReceipt
 from billing.testing import CustomerFactory

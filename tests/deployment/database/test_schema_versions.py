@@ -27,8 +27,9 @@ pytestmark = pytest.mark.one_node("makes databases of its own, and changes the o
 
 RawConnection = Callable[..., psycopg.Connection[Any]]
 SENTENCE = (
-    "another version made the schema of billing, billing_dunning, billing_statements_in, ledger, ledger_shadow, ledger_signals: "
-    "before release 1.0 there are no migrations between versions: run the version that made it, or prepare a new database "
+    "another version made the schema of billing, billing_dunning, billing_payments, billing_statements_in, ledger, "
+    "ledger_shadow, ledger_signals: before release 1.0 there are no migrations between versions: "
+    "run the version that made it, or prepare a new database "
     "(docs/how-to/operations/upgrade.md)"
 )
 
@@ -56,7 +57,8 @@ def test_what_makes_tables_counts_and_comments_do_not(tmp_path: Path, name: str,
 
 def test_the_migration_that_makes_the_tables_records_the_digest(db: None) -> None:
     recorded = {key for key in MigrationRecorder(connection).applied_migrations() if key[1].startswith("schema ")}
-    of_credits, of_money = {"ledger", "ledger_shadow", "ledger_signals"}, {"billing", "billing_dunning", "billing_statements_in"}
+    of_credits = {"ledger", "ledger_shadow", "ledger_signals"}
+    of_money = {"billing", "billing_dunning", "billing_payments", "billing_statements_in"}
     assert {app for app, _ in recorded} == of_credits | of_money
     assert ("ledger", f"schema {schema_versions.digest_of(ROOT / 'ledger' / 'migrations')}") in recorded
 

@@ -13,7 +13,8 @@ from django.utils import timezone
 from billing.documents.sellers import record_seller
 from billing.dunning import reminding
 from billing.dunning.models import Mail
-from billing.models import Invoice, PaymentIntent, VatCheck
+from billing.models import Invoice, VatCheck
+from billing.payments.models import PaymentIntent
 from ledger.testing import unique
 from ledger_project.monitoring import gauges
 from tests.billing.documents.issued import SELLER

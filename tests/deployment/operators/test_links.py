@@ -26,14 +26,15 @@ from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, iss
 from billing.dunning.holds import hold_reminders
 from billing.dunning.models import Mail
 from billing.metering.meters import create_meter
-from billing.models import Customer, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp, VatLookup
+from billing.models import Customer, Run, RunResult, SuspendedBilling, VatLookup
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.orders.tax_declarations import NewTax, declare
+from billing.payments.models import PaymentIntent, TopUp
+from billing.payments.testing import PurchaseFactory
 from billing.statements_in.models import BankReceipt
-from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.keys.api_keys import create_api_key

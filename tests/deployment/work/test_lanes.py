@@ -21,7 +21,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from billing.models import ScheduledTask
 from billing.payments.collecting.orders import order_payment
-from billing.testing import PackFactory
+from billing.payments.testing import PackFactory
 from ledger.signals.webhooks import WebhookRequest, create_webhook
 from ledger.testing import unique
 from ledger_project.work.timetable import Lane, named

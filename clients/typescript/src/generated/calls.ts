@@ -190,6 +190,48 @@ export const CALLS = {
   sendMailAgain: {"id": "sendMailAgain", "method": "POST", "path": "/v1/mails/{mail_id}/send-again", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Record that a mail bounced. */
   recordBounce: {"id": "recordBounce", "method": "POST", "path": "/v1/mail-bounces", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List a customer's saved payment methods. */
+  paymentMethods: {"id": "listPaymentMethods", "method": "GET", "path": "/v1/customers/{ref}/payment-methods", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Forget a saved payment method. */
+  forgetPaymentMethod: {"id": "forgetPaymentMethod", "method": "DELETE", "path": "/v1/customers/{ref}/payment-methods/{method}", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** List packs. */
+  packs: {"id": "listPacks", "method": "GET", "path": "/v1/packs", "query": ["limit", "cursor", "ref", "currency", "on_sale"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Create a pack. */
+  createPack: {"id": "createPack", "method": "POST", "path": "/v1/packs", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a pack. */
+  pack: {"id": "readPack", "method": "GET", "path": "/v1/packs/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List purchases. */
+  purchases: {"id": "listPurchases", "method": "GET", "path": "/v1/purchases", "query": ["limit", "cursor", "holder_id", "customer", "pack", "provider", "payment", "waiting", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Record a purchase. */
+  recordPurchase: {"id": "recordPurchase", "method": "POST", "path": "/v1/purchases", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a purchase. */
+  purchase: {"id": "readPurchase", "method": "GET", "path": "/v1/purchases/{purchase_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Record returned money. */
+  recordReturn: {"id": "recordReturn", "method": "POST", "path": "/v1/purchases/{purchase_id}/returns", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List payment intents. */
+  paymentIntents: {"id": "listPaymentIntents", "method": "GET", "path": "/v1/payment-intents", "query": ["limit", "cursor", "holder_id", "customer", "invoice", "pack", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Ask a provider for money. */
+  createPaymentIntent: {"id": "createPaymentIntent", "method": "POST", "path": "/v1/payment-intents", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a payment intent. */
+  paymentIntent: {"id": "readPaymentIntent", "method": "GET", "path": "/v1/payment-intents/{intent_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Cancel a payment intent. */
+  cancelPaymentIntent: {"id": "cancelPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/cancel", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Book a transfer. */
+  bookTransfer: {"id": "bookTransfer", "method": "POST", "path": "/v1/payment-intents/{intent_id}/transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Send money back. */
+  refundPaymentIntent: {"id": "refundPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List automatic top-ups. */
+  topUps: {"id": "listTopUps", "method": "GET", "path": "/v1/top-ups", "query": ["limit", "cursor", "holder_id", "customer", "ended"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Top an account up automatically. */
+  setTopUp: {"id": "setTopUp", "method": "POST", "path": "/v1/top-ups", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read an automatic top-up. */
+  topUp: {"id": "readTopUp", "method": "GET", "path": "/v1/top-ups/{top_up_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Resume an automatic top-up. */
+  resumeTopUp: {"id": "resumeTopUp", "method": "POST", "path": "/v1/top-ups/{top_up_id}/resume", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** End an automatic top-up. */
+  endTopUp: {"id": "endTopUp", "method": "POST", "path": "/v1/top-ups/{top_up_id}/end", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Take in an event of a provider. */
+  takeInProviderEvent: {"id": "takeInProviderEvent", "method": "POST", "path": "/v1/providers/{provider}/events", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List customers. */
   customers: {"id": "listCustomers", "method": "GET", "path": "/v1/customers", "query": ["limit", "cursor", "name", "holder_id", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a customer. */
@@ -216,10 +258,6 @@ export const CALLS = {
   nextInvoices: {"id": "readNextInvoices", "method": "GET", "path": "/v1/customers/{ref}/preview", "query": ["invoices"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Preview what is not ordered yet. */
   previewOrder: {"id": "previewOrder", "method": "POST", "path": "/v1/customers/{ref}/preview", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
-  /** List a customer's saved payment methods. */
-  paymentMethods: {"id": "listPaymentMethods", "method": "GET", "path": "/v1/customers/{ref}/payment-methods", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Forget a saved payment method. */
-  forgetPaymentMethod: {"id": "forgetPaymentMethod", "method": "DELETE", "path": "/v1/customers/{ref}/payment-methods/{method}", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List plans. */
   plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a plan. */
@@ -260,44 +298,6 @@ export const CALLS = {
   createCoupon: {"id": "createCoupon", "method": "POST", "path": "/v1/coupons", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a coupon. */
   coupon: {"id": "readCoupon", "method": "GET", "path": "/v1/coupons/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** List packs. */
-  packs: {"id": "listPacks", "method": "GET", "path": "/v1/packs", "query": ["limit", "cursor", "ref", "currency", "on_sale"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Create a pack. */
-  createPack: {"id": "createPack", "method": "POST", "path": "/v1/packs", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Read a pack. */
-  pack: {"id": "readPack", "method": "GET", "path": "/v1/packs/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** List purchases. */
-  purchases: {"id": "listPurchases", "method": "GET", "path": "/v1/purchases", "query": ["limit", "cursor", "holder_id", "customer", "pack", "provider", "payment", "waiting", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Record a purchase. */
-  recordPurchase: {"id": "recordPurchase", "method": "POST", "path": "/v1/purchases", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Read a purchase. */
-  purchase: {"id": "readPurchase", "method": "GET", "path": "/v1/purchases/{purchase_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Record returned money. */
-  recordReturn: {"id": "recordReturn", "method": "POST", "path": "/v1/purchases/{purchase_id}/returns", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** List payment intents. */
-  paymentIntents: {"id": "listPaymentIntents", "method": "GET", "path": "/v1/payment-intents", "query": ["limit", "cursor", "holder_id", "customer", "invoice", "pack", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Ask a provider for money. */
-  createPaymentIntent: {"id": "createPaymentIntent", "method": "POST", "path": "/v1/payment-intents", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Read a payment intent. */
-  paymentIntent: {"id": "readPaymentIntent", "method": "GET", "path": "/v1/payment-intents/{intent_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Cancel a payment intent. */
-  cancelPaymentIntent: {"id": "cancelPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/cancel", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
-  /** Book a transfer. */
-  bookTransfer: {"id": "bookTransfer", "method": "POST", "path": "/v1/payment-intents/{intent_id}/transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Send money back. */
-  refundPaymentIntent: {"id": "refundPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** List automatic top-ups. */
-  topUps: {"id": "listTopUps", "method": "GET", "path": "/v1/top-ups", "query": ["limit", "cursor", "holder_id", "customer", "ended"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Top an account up automatically. */
-  setTopUp: {"id": "setTopUp", "method": "POST", "path": "/v1/top-ups", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Read an automatic top-up. */
-  topUp: {"id": "readTopUp", "method": "GET", "path": "/v1/top-ups/{top_up_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
-  /** Resume an automatic top-up. */
-  resumeTopUp: {"id": "resumeTopUp", "method": "POST", "path": "/v1/top-ups/{top_up_id}/resume", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
-  /** End an automatic top-up. */
-  endTopUp: {"id": "endTopUp", "method": "POST", "path": "/v1/top-ups/{top_up_id}/end", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
-  /** Take in an event of a provider. */
-  takeInProviderEvent: {"id": "takeInProviderEvent", "method": "POST", "path": "/v1/providers/{provider}/events", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List payments of invoices. */
   payments: {"id": "listPayments", "method": "GET", "path": "/v1/payments", "query": ["limit", "cursor", "invoice", "customer", "provider", "payment", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Record the payment of an invoice. */

@@ -1172,134 +1172,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/customers": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listCustomers"];
-        put?: never;
-        post: operations["createCustomer"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/customers/{ref}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readCustomer"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch: operations["changeCustomer"];
-        trace?: never;
-    };
-    "/v1/customers/{ref}/coupons/{code}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete: operations["takeCouponOff"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/customers/{ref}/coupons": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listCustomerCoupons"];
-        put?: never;
-        post: operations["giveCoupon"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/customers/{ref}/invoices": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["issueInvoice"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/customers/{ref}/credit-balance": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readCreditBalance"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/customers/{ref}/credit-refunds": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listCreditRefunds"];
-        put?: never;
-        post: operations["refundCredit"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/customers/{ref}/preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readNextInvoices"];
-        put?: never;
-        post: operations["previewOrder"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/customers/{ref}/payment-methods": {
         parameters: {
             query?: never;
@@ -1327,246 +1199,6 @@ export interface paths {
         put?: never;
         post?: never;
         delete: operations["forgetPaymentMethod"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/plans": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listPlans"];
-        put?: never;
-        post: operations["createPlan"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/plans/{ref}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readPlan"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/plans/{ref}/moves": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listPlanMoves"];
-        put?: never;
-        post: operations["moveSubscriptions"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/plans/{ref}/moves/preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["previewPlanMove"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/plan-moves/{move_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readPlanMove"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/plan-moves/{move_id}/subscriptions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listMovedSubscriptions"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/ratings": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["rate"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/sellers": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listSellers"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/taxes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listTaxes"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/taxes/{ref}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readTax"];
-        put: operations["declareTax"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/vat-lookups": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listVatLookups"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/vat-lookups/{lookup_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readVatLookup"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/sellers/{ref}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readSeller"];
-        put: operations["recordSeller"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/coupons": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listCoupons"];
-        put?: never;
-        post: operations["createCoupon"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/coupons/{ref}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["readCoupon"];
-        put?: never;
-        post?: never;
-        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1806,6 +1438,374 @@ export interface paths {
         get?: never;
         put?: never;
         post: operations["takeInProviderEvent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/customers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listCustomers"];
+        put?: never;
+        post: operations["createCustomer"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/customers/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readCustomer"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch: operations["changeCustomer"];
+        trace?: never;
+    };
+    "/v1/customers/{ref}/coupons/{code}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete: operations["takeCouponOff"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/customers/{ref}/coupons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listCustomerCoupons"];
+        put?: never;
+        post: operations["giveCoupon"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/customers/{ref}/invoices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["issueInvoice"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/customers/{ref}/credit-balance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readCreditBalance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/customers/{ref}/credit-refunds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listCreditRefunds"];
+        put?: never;
+        post: operations["refundCredit"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/customers/{ref}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readNextInvoices"];
+        put?: never;
+        post: operations["previewOrder"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listPlans"];
+        put?: never;
+        post: operations["createPlan"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plans/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readPlan"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plans/{ref}/moves": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listPlanMoves"];
+        put?: never;
+        post: operations["moveSubscriptions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plans/{ref}/moves/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["previewPlanMove"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan-moves/{move_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readPlanMove"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan-moves/{move_id}/subscriptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listMovedSubscriptions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/ratings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["rate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sellers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listSellers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/taxes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listTaxes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/taxes/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readTax"];
+        put: operations["declareTax"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/vat-lookups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listVatLookups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/vat-lookups/{lookup_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readVatLookup"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sellers/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readSeller"];
+        put: operations["recordSeller"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/coupons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["listCoupons"];
+        put?: never;
+        post: operations["createCoupon"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/coupons/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readCoupon"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -8776,7 +8776,7 @@ export interface components {
             reason?: string;
         };
         /** @enum {string} */
-        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded";
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "payment.recorded" | "payment.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "purchase.paid" | "purchase.granted" | "purchase.returned";
         /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
         UnitBucket: {
             /** @description The name of the bucket within the price. */
@@ -9296,7 +9296,7 @@ export interface components {
         /** @description Only those in this state. */
         state3: "pending" | "delivered" | "given_up";
         /** @description Only signals of this type. */
-        type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded";
+        type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "payment.recorded" | "payment.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "purchase.paid" | "purchase.granted" | "purchase.returned";
         /** @description Only signals of this holder. */
         holder4: string;
         /** @description The id of the signal, which receivers see as `webhook-id`. */
@@ -9341,32 +9341,70 @@ export interface components {
         state4: "waiting" | "handed_over" | "sent" | "bounced" | "failed" | "unknown";
         /** @description The id of the mail. */
         mail_id: number;
+        /** @description Your name for the resource. */
+        ref: string;
+        /** @description The provider's id of the method. */
+        method: string;
+        /** @description Only versions of this pack. */
+        ref2: string;
+        /** @description In this currency. */
+        currency: string;
+        /** @description True: only the version of each pack that is on sale now. */
+        on_sale: boolean;
+        /** @description The newest by default. */
+        version: number;
+        /** @description Only purchases of this holder's credits. */
+        holder_id3: string;
+        /** @description Only purchases of this pack. */
+        pack: string;
+        /** @description Only money that this provider took. */
+        provider: string;
+        /** @description Only the payment with this id. */
+        payment: string;
+        /** @description True: only purchases with credits that are still to be added or revoked; false: only the others. */
+        waiting: boolean;
+        /** @description Paid at this time or later. */
+        since2: string;
+        /** @description Paid before this time. */
+        until2: string;
+        /** @description The id of the purchase. */
+        purchase_id: number;
+        /** @description Only for this holder's credits. */
+        holder_id4: string;
+        /** @description Only of the invoice with this id. */
+        invoice4: number;
+        /** @description Only for this pack. */
+        pack2: string;
+        /** @description In this state. */
+        state5: "requested" | "waiting" | "processing" | "succeeded" | "failed" | "canceled";
+        /** @description The id of the payment intent. */
+        intent_id: number;
+        /** @description Only of this holder's accounts. */
+        holder_id5: string;
+        /** @description True: only those that have ended; false: only the others. */
+        ended: boolean;
+        /** @description The id of the top-up. */
+        top_up_id: number;
+        /** @description The provider. */
+        provider2: string;
         /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
         name2: string;
         /** @description Only customers whose invoices this holder's credits pay first. */
-        holder_id3: string;
+        holder_id6: string;
         /** @description Invoiced in this currency. */
-        currency: string;
+        currency2: string;
         /** @description Created at this time or later. */
-        since2: string;
+        since3: string;
         /** @description Created before this time. */
-        until2: string;
-        /** @description Your name for the resource. */
-        ref: string;
+        until3: string;
         /** @description The coupon. */
         code2: string;
         /** @description How many invoices ahead. */
         invoices: number;
-        /** @description The provider's id of the method. */
-        method: string;
         /** @description Only versions of this plan. */
-        ref2: string;
-        /** @description In this currency. */
-        currency2: string;
+        ref3: string;
         /** @description True: only the newest version of each plan. */
         newest: boolean;
-        /** @description The newest by default. */
-        version: number;
         /** @description The subscription after which the page begins: `next` of an earlier response. */
         after2: string;
         /** @description How many subscriptions. */
@@ -9387,44 +9425,6 @@ export interface components {
         kind2: "amount" | "percentage";
         /** @description With an amount in this currency. */
         currency3: string;
-        /** @description Only versions of this pack. */
-        ref3: string;
-        /** @description True: only the version of each pack that is on sale now. */
-        on_sale: boolean;
-        /** @description Only purchases of this holder's credits. */
-        holder_id4: string;
-        /** @description Only purchases of this pack. */
-        pack: string;
-        /** @description Only money that this provider took. */
-        provider: string;
-        /** @description Only the payment with this id. */
-        payment: string;
-        /** @description True: only purchases with credits that are still to be added or revoked; false: only the others. */
-        waiting: boolean;
-        /** @description Paid at this time or later. */
-        since3: string;
-        /** @description Paid before this time. */
-        until3: string;
-        /** @description The id of the purchase. */
-        purchase_id: number;
-        /** @description Only for this holder's credits. */
-        holder_id5: string;
-        /** @description Only of the invoice with this id. */
-        invoice4: number;
-        /** @description Only for this pack. */
-        pack2: string;
-        /** @description In this state. */
-        state5: "requested" | "waiting" | "processing" | "succeeded" | "failed" | "canceled";
-        /** @description The id of the payment intent. */
-        intent_id: number;
-        /** @description Only of this holder's accounts. */
-        holder_id6: string;
-        /** @description True: only those that have ended; false: only the others. */
-        ended: boolean;
-        /** @description The id of the top-up. */
-        top_up_id: number;
-        /** @description The provider. */
-        provider2: string;
         /** @description Only payments of this invoice, by its id. */
         invoice5: number;
         /** @description The id of the payment, not the provider's. */
@@ -12184,6 +12184,590 @@ export interface operations {
             };
         };
     };
+    listPaymentMethods: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: components["parameters"]["ref"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentMethods"];
+                };
+            };
+        };
+    };
+    forgetPaymentMethod: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Your name for the resource. */
+                ref: components["parameters"]["ref"];
+                /** @description The provider's id of the method. */
+                method: components["parameters"]["method"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentMethods"];
+                };
+            };
+        };
+    };
+    listPacks: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only versions of this pack. */
+                ref?: components["parameters"]["ref2"];
+                /** @description In this currency. */
+                currency?: components["parameters"]["currency"];
+                /** @description True: only the version of each pack that is on sale now. */
+                on_sale?: components["parameters"]["on_sale"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PackPage"];
+                };
+            };
+        };
+    };
+    createPack: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPack"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pack"];
+                };
+            };
+        };
+    };
+    readPack: {
+        parameters: {
+            query?: {
+                /** @description The newest by default. */
+                version?: components["parameters"]["version"];
+            };
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: components["parameters"]["ref"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pack"];
+                };
+            };
+        };
+    };
+    listPurchases: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only purchases of this holder's credits. */
+                holder_id?: components["parameters"]["holder_id3"];
+                /** @description Of this customer. */
+                customer?: components["parameters"]["customer"];
+                /** @description Only purchases of this pack. */
+                pack?: components["parameters"]["pack"];
+                /** @description Only money that this provider took. */
+                provider?: components["parameters"]["provider"];
+                /** @description Only the payment with this id. */
+                payment?: components["parameters"]["payment"];
+                /** @description True: only purchases with credits that are still to be added or revoked; false: only the others. */
+                waiting?: components["parameters"]["waiting"];
+                /** @description Paid at this time or later. */
+                since?: components["parameters"]["since2"];
+                /** @description Paid before this time. */
+                until?: components["parameters"]["until2"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PurchasePage"];
+                };
+            };
+        };
+    };
+    recordPurchase: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPurchase"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Purchase"];
+                };
+            };
+        };
+    };
+    readPurchase: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the purchase. */
+                purchase_id: components["parameters"]["purchase_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Purchase"];
+                };
+            };
+        };
+    };
+    recordReturn: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the purchase. */
+                purchase_id: components["parameters"]["purchase_id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewReturn"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Return"];
+                };
+            };
+        };
+    };
+    listPaymentIntents: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only for this holder's credits. */
+                holder_id?: components["parameters"]["holder_id4"];
+                /** @description Of this customer. */
+                customer?: components["parameters"]["customer"];
+                /** @description Only of the invoice with this id. */
+                invoice?: components["parameters"]["invoice4"];
+                /** @description Only for this pack. */
+                pack?: components["parameters"]["pack2"];
+                /** @description In this state. */
+                state?: components["parameters"]["state5"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentIntentPage"];
+                };
+            };
+        };
+    };
+    createPaymentIntent: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPaymentIntent"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentIntent"];
+                };
+            };
+        };
+    };
+    readPaymentIntent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the payment intent. */
+                intent_id: components["parameters"]["intent_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentIntent"];
+                };
+            };
+        };
+    };
+    cancelPaymentIntent: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the payment intent. */
+                intent_id: components["parameters"]["intent_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentIntent"];
+                };
+            };
+        };
+    };
+    bookTransfer: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the payment intent. */
+                intent_id: components["parameters"]["intent_id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTransfer"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentIntent"];
+                };
+            };
+        };
+    };
+    refundPaymentIntent: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the payment intent. */
+                intent_id: components["parameters"]["intent_id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewProviderRefund"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderRefund"];
+                };
+            };
+        };
+    };
+    listTopUps: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description Only of this holder's accounts. */
+                holder_id?: components["parameters"]["holder_id5"];
+                /** @description Of this customer. */
+                customer?: components["parameters"]["customer"];
+                /** @description True: only those that have ended; false: only the others. */
+                ended?: components["parameters"]["ended"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUpPage"];
+                };
+            };
+        };
+    };
+    setTopUp: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTopUp"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+        };
+    };
+    readTopUp: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the top-up. */
+                top_up_id: components["parameters"]["top_up_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+        };
+    };
+    resumeTopUp: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the top-up. */
+                top_up_id: components["parameters"]["top_up_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+        };
+    };
+    endTopUp: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the top-up. */
+                top_up_id: components["parameters"]["top_up_id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+        };
+    };
+    takeInProviderEvent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The provider. */
+                provider: components["parameters"]["provider2"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReceivedEvent"];
+                };
+            };
+        };
+    };
     listCustomers: {
         parameters: {
             query?: {
@@ -12194,13 +12778,13 @@ export interface operations {
                 /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
                 name?: components["parameters"]["name2"];
                 /** @description Only customers whose invoices this holder's credits pay first. */
-                holder_id?: components["parameters"]["holder_id3"];
+                holder_id?: components["parameters"]["holder_id6"];
                 /** @description Invoiced in this currency. */
-                currency?: components["parameters"]["currency"];
+                currency?: components["parameters"]["currency2"];
                 /** @description Created at this time or later. */
-                since?: components["parameters"]["since2"];
+                since?: components["parameters"]["since3"];
                 /** @description Created before this time. */
-                until?: components["parameters"]["until2"];
+                until?: components["parameters"]["until3"];
             };
             header?: never;
             path?: never;
@@ -12549,57 +13133,6 @@ export interface operations {
             };
         };
     };
-    listPaymentMethods: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description Your name for the resource. */
-                ref: components["parameters"]["ref"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PaymentMethods"];
-                };
-            };
-        };
-    };
-    forgetPaymentMethod: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description Your name for the resource. */
-                ref: components["parameters"]["ref"];
-                /** @description The provider's id of the method. */
-                method: components["parameters"]["method"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PaymentMethods"];
-                };
-            };
-        };
-    };
     listPlans: {
         parameters: {
             query?: {
@@ -12608,17 +13141,17 @@ export interface operations {
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: components["parameters"]["cursor"];
                 /** @description Only versions of this plan. */
-                ref?: components["parameters"]["ref2"];
+                ref?: components["parameters"]["ref3"];
                 /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
                 name?: components["parameters"]["name2"];
                 /** @description In this currency. */
-                currency?: components["parameters"]["currency2"];
+                currency?: components["parameters"]["currency"];
                 /** @description True: only the newest version of each plan. */
                 newest?: components["parameters"]["newest"];
                 /** @description Created at this time or later. */
-                since?: components["parameters"]["since2"];
+                since?: components["parameters"]["since3"];
                 /** @description Created before this time. */
-                until?: components["parameters"]["until2"];
+                until?: components["parameters"]["until3"];
             };
             header?: never;
             path?: never;
@@ -12969,9 +13502,9 @@ export interface operations {
                 /** @description Only lookups with this outcome. */
                 outcome?: components["parameters"]["outcome2"];
                 /** @description Created at this time or later. */
-                since?: components["parameters"]["since2"];
+                since?: components["parameters"]["since3"];
                 /** @description Created before this time. */
-                until?: components["parameters"]["until2"];
+                until?: components["parameters"]["until3"];
             };
             header?: never;
             path?: never;
@@ -13076,9 +13609,9 @@ export interface operations {
                 /** @description With an amount in this currency. */
                 currency?: components["parameters"]["currency3"];
                 /** @description Created at this time or later. */
-                since?: components["parameters"]["since2"];
+                since?: components["parameters"]["since3"];
                 /** @description Created before this time. */
-                until?: components["parameters"]["until2"];
+                until?: components["parameters"]["until3"];
             };
             header?: never;
             path?: never;
@@ -13146,539 +13679,6 @@ export interface operations {
             };
         };
     };
-    listPacks: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only versions of this pack. */
-                ref?: components["parameters"]["ref3"];
-                /** @description In this currency. */
-                currency?: components["parameters"]["currency2"];
-                /** @description True: only the version of each pack that is on sale now. */
-                on_sale?: components["parameters"]["on_sale"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PackPage"];
-                };
-            };
-        };
-    };
-    createPack: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPack"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Pack"];
-                };
-            };
-        };
-    };
-    readPack: {
-        parameters: {
-            query?: {
-                /** @description The newest by default. */
-                version?: components["parameters"]["version"];
-            };
-            header?: never;
-            path: {
-                /** @description Your name for the resource. */
-                ref: components["parameters"]["ref"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Pack"];
-                };
-            };
-        };
-    };
-    listPurchases: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only purchases of this holder's credits. */
-                holder_id?: components["parameters"]["holder_id4"];
-                /** @description Of this customer. */
-                customer?: components["parameters"]["customer"];
-                /** @description Only purchases of this pack. */
-                pack?: components["parameters"]["pack"];
-                /** @description Only money that this provider took. */
-                provider?: components["parameters"]["provider"];
-                /** @description Only the payment with this id. */
-                payment?: components["parameters"]["payment"];
-                /** @description True: only purchases with credits that are still to be added or revoked; false: only the others. */
-                waiting?: components["parameters"]["waiting"];
-                /** @description Paid at this time or later. */
-                since?: components["parameters"]["since3"];
-                /** @description Paid before this time. */
-                until?: components["parameters"]["until3"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PurchasePage"];
-                };
-            };
-        };
-    };
-    recordPurchase: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPurchase"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Purchase"];
-                };
-            };
-        };
-    };
-    readPurchase: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the purchase. */
-                purchase_id: components["parameters"]["purchase_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Purchase"];
-                };
-            };
-        };
-    };
-    recordReturn: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the purchase. */
-                purchase_id: components["parameters"]["purchase_id"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewReturn"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Return"];
-                };
-            };
-        };
-    };
-    listPaymentIntents: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only for this holder's credits. */
-                holder_id?: components["parameters"]["holder_id5"];
-                /** @description Of this customer. */
-                customer?: components["parameters"]["customer"];
-                /** @description Only of the invoice with this id. */
-                invoice?: components["parameters"]["invoice4"];
-                /** @description Only for this pack. */
-                pack?: components["parameters"]["pack2"];
-                /** @description In this state. */
-                state?: components["parameters"]["state5"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PaymentIntentPage"];
-                };
-            };
-        };
-    };
-    createPaymentIntent: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPaymentIntent"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PaymentIntent"];
-                };
-            };
-        };
-    };
-    readPaymentIntent: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the payment intent. */
-                intent_id: components["parameters"]["intent_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PaymentIntent"];
-                };
-            };
-        };
-    };
-    cancelPaymentIntent: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the payment intent. */
-                intent_id: components["parameters"]["intent_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PaymentIntent"];
-                };
-            };
-        };
-    };
-    bookTransfer: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the payment intent. */
-                intent_id: components["parameters"]["intent_id"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewTransfer"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PaymentIntent"];
-                };
-            };
-        };
-    };
-    refundPaymentIntent: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the payment intent. */
-                intent_id: components["parameters"]["intent_id"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewProviderRefund"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProviderRefund"];
-                };
-            };
-        };
-    };
-    listTopUps: {
-        parameters: {
-            query?: {
-                /** @description How many results at most. */
-                limit?: components["parameters"]["limit"];
-                /** @description Opaque; from `next` or `previous` of an earlier response. */
-                cursor?: components["parameters"]["cursor"];
-                /** @description Only of this holder's accounts. */
-                holder_id?: components["parameters"]["holder_id6"];
-                /** @description Of this customer. */
-                customer?: components["parameters"]["customer"];
-                /** @description True: only those that have ended; false: only the others. */
-                ended?: components["parameters"]["ended"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TopUpPage"];
-                };
-            };
-        };
-    };
-    setTopUp: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewTopUp"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TopUp"];
-                };
-            };
-        };
-    };
-    readTopUp: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the top-up. */
-                top_up_id: components["parameters"]["top_up_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TopUp"];
-                };
-            };
-        };
-    };
-    resumeTopUp: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the top-up. */
-                top_up_id: components["parameters"]["top_up_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TopUp"];
-                };
-            };
-        };
-    };
-    endTopUp: {
-        parameters: {
-            query?: {
-                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
-                dry_run?: components["parameters"]["dry_run"];
-            };
-            header?: {
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description The id of the top-up. */
-                top_up_id: components["parameters"]["top_up_id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TopUp"];
-                };
-            };
-        };
-    };
-    takeInProviderEvent: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The provider. */
-                provider: components["parameters"]["provider2"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReceivedEvent"];
-                };
-            };
-        };
-    };
     listPayments: {
         parameters: {
             query?: {
@@ -13695,9 +13695,9 @@ export interface operations {
                 /** @description Only the payment with this id. */
                 payment?: components["parameters"]["payment"];
                 /** @description Paid at this time or later. */
-                since?: components["parameters"]["since3"];
+                since?: components["parameters"]["since2"];
                 /** @description Paid before this time. */
-                until?: components["parameters"]["until3"];
+                until?: components["parameters"]["until2"];
             };
             header?: never;
             path?: never;
@@ -14414,7 +14414,7 @@ export interface operations {
                 /** @description With this number. */
                 number?: components["parameters"]["number"];
                 /** @description In this currency. */
-                currency?: components["parameters"]["currency2"];
+                currency?: components["parameters"]["currency"];
                 /** @description Issued on this day or later. */
                 since?: components["parameters"]["since6"];
                 /** @description Issued before this day. */

@@ -16,8 +16,6 @@ from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.errors import AlreadyExists, InvalidTransition, InvoicePartlyPaid, NotFound, PaymentNotMatched, ReturnExceedsPayment
 from billing.models import CreditNote, Customer, Invoice, InvoicePayment, PaymentReturn
-from billing.payments.purchases.recording import record_purchase
-from billing.testing import PackFactory
 from ledger.errors import Invalid
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
@@ -118,17 +116,6 @@ def test_the_same_payment_again_returns_the_first_and_another_content_is_refused
     assert now_of(other)[2] == 0
     pay(invoice, 1, payment="p-1", provider="paypal")
     assert now_of(invoice)[2] == 4001
-
-
-def test_a_payment_pays_an_invoice_or_makes_a_purchase_and_not_both() -> None:
-    record_purchase(pack=PackFactory().code, holder_id="ada", provider="stripe", payment="pi-1")
-    invoice = issued()
-    with pytest.raises(AlreadyExists):
-        pay(invoice, 100, provider="stripe", payment="pi-1")
-    pay(invoice, 100, provider="stripe", payment="pi-2")
-    with pytest.raises(AlreadyExists):
-        record_purchase(pack=PackFactory().code, holder_id="ada", provider="stripe", payment="pi-2")
-    assert now_of(invoice)[2] == 100
 
 
 def test_a_draft_another_currency_and_no_invoice_are_refused_and_nothing_is_written() -> None:

@@ -7,15 +7,16 @@ import pytest
 from django.utils import timezone
 
 from billing.auditing import consistency
-from billing.errors import TopUpEnded
-from billing.models import PaymentIntent, Purchase, TopUp
 from billing.orders.erasure import erase_customer
 from billing.payments.collecting.advancing import advance
+from billing.payments.errors import TopUpEnded
+from billing.payments.models import PaymentIntent, Purchase, TopUp
 from billing.payments.purchases.due import settle_due
+from billing.payments.testing import PackFactory
 from billing.payments.topups.checking import top_up, top_up_due
 from billing.payments.topups.declaring import charge_other_method, end_top_up, resume_top_up, set_top_up
 from billing.payments.topups.under_way import top_up_under_way
-from billing.testing import CustomerFactory, PackFactory
+from billing.testing import CustomerFactory
 from ledger import reads as ledger_reads
 from ledger import services
 from ledger.errors import Invalid
@@ -197,10 +198,10 @@ def test_over_rest_it_is_declared_replaced_read_resumed_and_ended(api: ApiClient
 def test_its_page_shows_it_and_resumes_and_ends_it(client: Any, stripe: StripeDouble) -> None:
     made = declared()
     TopUp.objects.update(paused_at=timezone.now())
-    url = f"/admin/billing/topup/{made.pk}"
+    url = f"/admin/billing_payments/topup/{made.pk}"
     assert "It is paused after 3 declines" in text_of_response(client.get(f"{url}/change/"))
     assert send_both_steps(client, f"{url}/resume/", {}).status_code == 302
     assert "When fewer than 200 credits are available" in text_of_response(client.get(f"{url}/change/"))
     assert send_both_steps(client, f"{url}/end/", {}).status_code == 302
     for query, count in (("", 1), ("state=ended", 1), ("state=active", 0), ("holder=ada", 1)):
-        assert len(client.get(f"/admin/billing/topup/?{query}").context_data["cl"].result_list) == count, query
+        assert len(client.get(f"/admin/billing_payments/topup/?{query}").context_data["cl"].result_list) == count, query

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from billing.models import PaymentIntent, Purchase, PurchaseGrant
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.due import advance_due
+from billing.payments.models import PaymentIntent, Purchase, PurchaseGrant
 from billing.payments.purchases.due import settle_due
 from billing.payments.topups import under_way
 from billing.payments.topups.declaring import end_top_up

@@ -10,8 +10,9 @@ from django.test import Client
 
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import CreditNote, Invoice, Purchase
-from billing.testing import PackFactory
+from billing.models import CreditNote, Invoice
+from billing.payments.models import Purchase
+from billing.payments.testing import PackFactory
 from ledger import conf, reads, services
 from ledger.errors import HolderBusy
 from ledger.models import Approval, ApprovalDecision, StaffEvent
@@ -198,7 +199,7 @@ def test_a_recurring_grant_waits_by_the_credits_of_a_period(mara: Client, ben: C
 def test_a_purchase_by_hand_waits_by_its_credits(mara: Client, ben: Client) -> None:
     pack = PackFactory(credits=100, bonus=1)
     values = {"pack": pack.code, "holder_id": "ada", "payment": "bank-1", "reason": "seen in the account"}
-    submit_form(mara, "/admin/billing/purchase/add/", confirmed="yes", **values)
+    submit_form(mara, "/admin/billing_payments/purchase/add/", confirmed="yes", **values)
     row = Approval.objects.get()
     assert row.stakes == {"credits": 101, pack.currency: pack.price_minor}
     assert not Purchase.objects.exists()

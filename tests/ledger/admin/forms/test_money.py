@@ -13,8 +13,10 @@ from django.utils import translation
 
 from billing.admin.documents.amounts import AmountForm
 from billing.documents.sellers import NewSeller, record, usual_currency
-from billing.models import Coupon, Pack
-from billing.testing import CustomerFactory, PackFactory
+from billing.models import Coupon
+from billing.payments.models import Pack
+from billing.payments.testing import PackFactory
+from billing.testing import CustomerFactory
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import KeyedForm, RequestForm
 from ledger.admin.kit.forms.money import HasCurrency, MoneyField, NotOneNumber, read_typed
@@ -180,11 +182,11 @@ def test_control_a_form_with_a_code_and_an_amount_without_a_currency_is_found():
 @pytest.mark.django_db
 def test_forms_begin_with_the_currency_of_the_seller():
     client = operator()
-    assert client.get("/admin/billing/pack/add/").context_data["form"]["currency"].value() in (None, "")
+    assert client.get("/admin/billing_payments/pack/add/").context_data["form"]["currency"].value() in (None, "")
     record_seller("CH")
     assert usual_currency() == "CHF"
     for noun in ("pack", "plan", "coupon", "customer"):
-        page = client.get(f"/admin/billing/{noun}/add/")
+        page = client.get(f"/admin/{'billing_payments' if noun == 'pack' else 'billing'}/{noun}/add/")
         assert page.context_data["form"]["currency"].value() == "CHF", noun
         assert ">CHF</span>" in page.content.decode(), noun
 
@@ -193,7 +195,7 @@ def test_forms_begin_with_the_currency_of_the_seller():
 def test_an_amount_with_two_readings_is_refused_and_nothing_is_written():
     client = operator()
     pack = {"code": "starter", "name": "Starter", "credits": "10", "currency": "EUR", "idempotency_key": "k"}
-    refused = client.post("/admin/billing/pack/add/", pack | {"price": "1.234"})
+    refused = client.post("/admin/billing_payments/pack/add/", pack | {"price": "1.234"})
     assert refused.status_code == 422
     assert "Price: “1.234” can be read in two ways" in text_of(refused.content.decode())
     coupon = {"code": "TEN", "kind": "percentage", "percent": "10", "amount": "5", "currency": "EUR", "duration": "forever"}
@@ -207,7 +209,7 @@ def test_an_amount_of_a_purchase_is_in_the_currency_of_its_pack():
     PackFactory(code="starter", currency="JPY", price_minor=2000)
     client = operator()
     form = {"pack": "starter", "holder_id": "ada", "payment": "p-1", "idempotency_key": "k"}
-    refused = client.post("/admin/billing/purchase/add/", form | {"paid": "0"})
+    refused = client.post("/admin/billing_payments/purchase/add/", form | {"paid": "0"})
     assert "at least 1 JPY" in str(refused.context_data["form"].errors)
 
 
@@ -218,7 +220,7 @@ def test_an_amount_of_a_purchase_is_in_the_currency_of_its_pack():
 def test_a_field_that_refers_to_rows_searches_among_them():
     PackFactory(code="starter", name="Starter pack")
     CustomerFactory(ref="C-7", name="Ada Lovelace")
-    page = operator().get("/admin/billing/purchase/add/").content.decode()
+    page = operator().get("/admin/billing_payments/purchase/add/").content.decode()
     assert '<option value="starter">Starter pack</option>' in page
     assert '<option value="C-7">Ada Lovelace</option>' in page
     for name, noun in (("pack", "pack"), ("customer", "customer")):

@@ -14,7 +14,7 @@ from billing.documents.invoice_payments import record_payment
 from billing.generator.run.generate import Options, generate_in
 from billing.models import Invoice, InvoicePayment
 from billing.orders.coupons import create_coupon
-from billing.testing import PackFactory
+from billing.payments.testing import PackFactory
 from ledger import services
 from ledger.admin.history import never_reading_whole_tables
 from ledger.database.statements import fetch_rows

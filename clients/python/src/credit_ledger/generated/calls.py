@@ -2038,21 +2038,21 @@ def deliveries(
         "invoice.reopened",
         "invoice.void",
         "invoice.uncollectible",
-        "top_up.paused",
-        "payment_intent.waiting",
-        "payment_intent.succeeded",
-        "payment_intent.failed",
         "payment.recorded",
         "payment.returned",
-        "purchase.paid",
-        "purchase.granted",
-        "purchase.returned",
         "subscription.started",
         "subscription.expired",
         "subscription.canceled",
         "subscription.suspended",
         "subscription.resumed",
         "invoice.reminded",
+        "top_up.paused",
+        "payment_intent.waiting",
+        "payment_intent.succeeded",
+        "payment_intent.failed",
+        "purchase.paid",
+        "purchase.granted",
+        "purchase.returned",
     ]
     | None = None,
     holder: str | None = None,
@@ -2560,6 +2560,555 @@ def record_bounce(
     )
 
 
+def payment_methods(ref: str) -> Call[PaymentMethods]:
+    """List a customer's saved payment methods.
+
+    The providers are asked for them: nothing of a method is stored here. A checkout with `saves_method` saves one.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/customers/{}/payment-methods", ref),
+    )
+
+
+def forget_payment_method(
+    ref: str, method: str, *, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[PaymentMethods]:
+    """Forget a saved payment method.
+
+    The provider forgets it for good. The response shows the methods that are left.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/customers/{}/payment-methods/{}", ref, method),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def packs(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    ref: str | None = None,
+    currency: str | None = None,
+    on_sale: bool | None = None,
+) -> ListCall[Pack]:
+    """List packs.
+
+    Every version, newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/packs"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "ref": absent_if_none(ref),
+            "currency": absent_if_none(currency),
+            "on_sale": absent_if_none(on_sale),
+        },
+    )
+
+
+def create_pack(
+    *,
+    ref: str,
+    name: str,
+    credits: int,
+    currency: str,
+    price_minor: int,
+    names: CreatePackNames | Absent | None = ABSENT,
+    credit_type: str | None = None,
+    bonus: int | None = None,
+    expires_days: int | Absent | None = ABSENT,
+    valid_from: datetime | str | Absent | None = ABSENT,
+    valid_until: datetime | str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Pack]:
+    """Create a pack.
+
+    Creates a pack, or its next version: versions never change. The newest version that has begun is on sale, until it ends.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/packs"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "ref": ref,
+            "name": name,
+            "names": names,
+            "credit_type": absent_if_none(credit_type),
+            "credits": credits,
+            "bonus": absent_if_none(bonus),
+            "currency": currency,
+            "price_minor": price_minor,
+            "expires_days": expires_days,
+            "valid_from": valid_from,
+            "valid_until": valid_until,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def pack(ref: str, *, version: int | None = None) -> Call[Pack]:
+    """Read a pack.
+
+    The newest version, or the version that the request names.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/packs/{}", ref),
+        query={"version": absent_if_none(version)},
+    )
+
+
+def purchases(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    holder_id: str | None = None,
+    customer: str | None = None,
+    pack: str | None = None,
+    provider: str | None = None,
+    payment: str | None = None,
+    waiting: bool | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+) -> ListCall[Purchase]:
+    """List purchases.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/purchases"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder_id": absent_if_none(holder_id),
+            "customer": absent_if_none(customer),
+            "pack": absent_if_none(pack),
+            "provider": absent_if_none(provider),
+            "payment": absent_if_none(payment),
+            "waiting": absent_if_none(waiting),
+            "since": absent_if_none(since),
+            "until": absent_if_none(until),
+        },
+    )
+
+
+def record_purchase(
+    *,
+    pack: str,
+    holder_id: str,
+    payment: str,
+    version: int | Absent | None = ABSENT,
+    quantity: int | None = None,
+    customer: str | Absent | None = ABSENT,
+    provider: str | None = None,
+    paid_minor: int | Absent | None = ABSENT,
+    paid_at: datetime | str | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Purchase]:
+    """Record a purchase.
+
+    Send this when the money is in. The purchase is on record from then on, whatever happens; its credits are added right
+    after that, before the response is sent. If that fails, for example because the holder is busy, it is tried again until it
+    succeeds. The response shows the purchase as it was recorded: read it to see its credits. A payment makes one purchase,
+    also when it is sent with another Idempotency-Key.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/purchases"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "pack": pack,
+            "version": version,
+            "quantity": absent_if_none(quantity),
+            "holder_id": holder_id,
+            "customer": customer,
+            "provider": absent_if_none(provider),
+            "payment": payment,
+            "paid_minor": paid_minor,
+            "paid_at": paid_at,
+            "reference": absent_if_none(reference),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def purchase(purchase_id: int) -> Call[Purchase]:
+    """Read a purchase.
+
+    If its credits are still to be added or revoked, this is tried first.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/purchases/{}", purchase_id),
+    )
+
+
+def record_return(
+    purchase_id: int,
+    *,
+    kind: NewReturnKindEnum,
+    payment: str,
+    amount_minor: int | Absent | None = ABSENT,
+    returned_at: datetime | str | Absent | None = ABSENT,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Return]:
+    """Record returned money.
+
+    A refund, a dispute, or a dispute that was won. It is on record from then on. The unspent credits that the money had
+    bought, in proportion, are revoked right after that; what was spent already is a claim, in credits and money. A dispute
+    that was won grants its credits again. Read the purchase to see this.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/purchases/{}/returns", purchase_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "kind": kind,
+            "payment": payment,
+            "amount_minor": amount_minor,
+            "returned_at": returned_at,
+            "reason": absent_if_none(reason),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def payment_intents(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    holder_id: str | None = None,
+    customer: str | None = None,
+    invoice: int | None = None,
+    pack: str | None = None,
+    state: Literal["requested", "waiting", "processing", "succeeded", "failed", "canceled"] | None = None,
+) -> ListCall[PaymentIntent]:
+    """List payment intents.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/payment-intents"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder_id": absent_if_none(holder_id),
+            "customer": absent_if_none(customer),
+            "invoice": absent_if_none(invoice),
+            "pack": absent_if_none(pack),
+            "state": absent_if_none(state),
+        },
+    )
+
+
+def create_payment_intent(
+    *,
+    pack: str | None = None,
+    holder_id: str | None = None,
+    invoice: int | None = None,
+    version: int | Absent | None = ABSENT,
+    quantity: int | None = None,
+    provider: str | None = None,
+    customer: str | Absent | None = ABSENT,
+    method: str | Absent | None = ABSENT,
+    customer_present: bool | None = None,
+    saves_method: bool | None = None,
+    return_url: str | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[PaymentIntent]:
+    """Ask a provider for money.
+
+    For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent is
+    on record from then on, and a worker asks the provider within a second; the response shows the intent as recorded. Read it
+    until it has the `url`. With the provider `manual` the customer transfers the money, as `transfer` says. When the money is
+    in, the pack's purchase or the invoice's payment is recorded.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "pack": absent_if_none(pack),
+            "holder_id": absent_if_none(holder_id),
+            "invoice": absent_if_none(invoice),
+            "version": version,
+            "quantity": absent_if_none(quantity),
+            "provider": absent_if_none(provider),
+            "customer": customer,
+            "method": method,
+            "customer_present": absent_if_none(customer_present),
+            "saves_method": absent_if_none(saves_method),
+            "return_url": return_url,
+            "reference": absent_if_none(reference),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def payment_intent(intent_id: int) -> Call[PaymentIntent]:
+    """Read a payment intent.
+
+    As it is on record: the response does not wait for the provider. If the intent is open, a worker asks the provider again
+    how it stands, at most every five seconds; the next read shows it.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/payment-intents/{}", intent_id),
+    )
+
+
+def cancel_payment_intent(intent_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[PaymentIntent]:
+    """Cancel a payment intent.
+
+    The provider is asked to end the checkout or the charge. If the customer has paid in the meantime, the intent succeeds all
+    the same: read it.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents/{}/cancel", intent_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def book_transfer(
+    intent_id: int,
+    *,
+    payment: str,
+    amount_minor: int,
+    currency: str | Absent | None = ABSENT,
+    paid_at: datetime | str | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[PaymentIntent]:
+    """Book a transfer.
+
+    For an intent of the provider `manual`, once per `payment`. A transfer of the pack's price or more buys the pack; for an
+    invoice it may be a part, and the intent succeeds when the invoice is paid. What is more becomes credit.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents/{}/transfers", intent_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "payment": payment,
+            "amount_minor": amount_minor,
+            "currency": currency,
+            "paid_at": paid_at,
+            "reference": absent_if_none(reference),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def refund_payment_intent(
+    intent_id: int,
+    *,
+    amount_minor: int | Absent | None = ABSENT,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ProviderRefund]:
+    """Send money back.
+
+    The refund is on record from then on, and a worker asks the provider to send the money. When it is sent, the return of the
+    purchase is recorded, and its unspent credits are revoked.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents/{}/refunds", intent_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"amount_minor": amount_minor, "reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def top_ups(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    holder_id: str | None = None,
+    customer: str | None = None,
+    ended: bool | None = None,
+) -> ListCall[TopUp]:
+    """List automatic top-ups.
+
+    Newest first; also those that have ended.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/top-ups"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder_id": absent_if_none(holder_id),
+            "customer": absent_if_none(customer),
+            "ended": absent_if_none(ended),
+        },
+    )
+
+
+def set_top_up(
+    *,
+    holder_id: str,
+    threshold: int,
+    pack: str,
+    customer: str,
+    method: str,
+    credit_type: str | None = None,
+    packs: int | None = None,
+    up_to: int | None = None,
+    provider: str | None = None,
+    cap_minor: int | Absent | None = ABSENT,
+    cap_period: CapPeriodEnum | None = None,
+    cooldown_seconds: int | None = None,
+    declines: int | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[TopUp]:
+    """Top an account up automatically.
+
+    When fewer credits than the `threshold` are available, the saved method is charged for `packs`, or for as many as it takes
+    to have `up_to`. It replaces the top-up that the account had. Workers look every five seconds.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/top-ups"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "holder_id": holder_id,
+            "credit_type": absent_if_none(credit_type),
+            "threshold": threshold,
+            "pack": pack,
+            "packs": absent_if_none(packs),
+            "up_to": absent_if_none(up_to),
+            "customer": customer,
+            "method": method,
+            "provider": absent_if_none(provider),
+            "cap_minor": cap_minor,
+            "cap_period": absent_if_none(cap_period),
+            "cooldown_seconds": absent_if_none(cooldown_seconds),
+            "declines": absent_if_none(declines),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def top_up(top_up_id: int) -> Call[TopUp]:
+    """Read an automatic top-up.
+
+    With the payment that is under way.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/top-ups/{}", top_up_id),
+    )
+
+
+def resume_top_up(top_up_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[TopUp]:
+    """Resume an automatic top-up.
+
+    Declines before now no longer count.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/top-ups/{}/resume", top_up_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def end_top_up(top_up_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[TopUp]:
+    """End an automatic top-up.
+
+    A payment that is under way goes on.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/top-ups/{}/end", top_up_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def take_in_provider_event(provider: str) -> Call[ReceivedEvent]:
+    """Take in an event of a provider.
+
+    For the provider itself, at the address that you give it. The event is on record once, however often it comes, and is
+    answered then; it says only that the provider is to be asked about a payment, so that no order of events matters.
+    """
+    return Call(
+        "POST",
+        path("/v1/providers/{}/events", provider),
+    )
+
+
 def customers(
     *,
     limit: int | None = None,
@@ -2887,37 +3436,6 @@ def preview_order(
             "coupon": absent_if_none(coupon),
             "invoices": absent_if_none(invoices),
         },
-    )
-
-
-def payment_methods(ref: str) -> Call[PaymentMethods]:
-    """List a customer's saved payment methods.
-
-    The providers are asked for them: nothing of a method is stored here. A checkout with `saves_method` saves one.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/customers/{}/payment-methods", ref),
-    )
-
-
-def forget_payment_method(
-    ref: str, method: str, *, dry_run: bool = False, idempotency_key: str | None = None
-) -> Call[PaymentMethods]:
-    """Forget a saved payment method.
-
-    The provider forgets it for good. The response shows the methods that are left.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "DELETE",
-        path("/v1/customers/{}/payment-methods/{}", ref, method),
-        query={"dry_run": True if dry_run else ABSENT},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
     )
 
 
@@ -3469,524 +3987,6 @@ def coupon(ref: str) -> Call[Coupon]:
     return Call(
         "GET",
         path("/v1/coupons/{}", ref),
-    )
-
-
-def packs(
-    *,
-    limit: int | None = None,
-    cursor: str | None = None,
-    ref: str | None = None,
-    currency: str | None = None,
-    on_sale: bool | None = None,
-) -> ListCall[Pack]:
-    """List packs.
-
-    Every version, newest first.
-
-    Scope: `billing:read`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/packs"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "ref": absent_if_none(ref),
-            "currency": absent_if_none(currency),
-            "on_sale": absent_if_none(on_sale),
-        },
-    )
-
-
-def create_pack(
-    *,
-    ref: str,
-    name: str,
-    credits: int,
-    currency: str,
-    price_minor: int,
-    names: CreatePackNames | Absent | None = ABSENT,
-    credit_type: str | None = None,
-    bonus: int | None = None,
-    expires_days: int | Absent | None = ABSENT,
-    valid_from: datetime | str | Absent | None = ABSENT,
-    valid_until: datetime | str | Absent | None = ABSENT,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[Pack]:
-    """Create a pack.
-
-    Creates a pack, or its next version: versions never change. The newest version that has begun is on sale, until it ends.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/packs"),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "ref": ref,
-            "name": name,
-            "names": names,
-            "credit_type": absent_if_none(credit_type),
-            "credits": credits,
-            "bonus": absent_if_none(bonus),
-            "currency": currency,
-            "price_minor": price_minor,
-            "expires_days": expires_days,
-            "valid_from": valid_from,
-            "valid_until": valid_until,
-        },
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def pack(ref: str, *, version: int | None = None) -> Call[Pack]:
-    """Read a pack.
-
-    The newest version, or the version that the request names.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/packs/{}", ref),
-        query={"version": absent_if_none(version)},
-    )
-
-
-def purchases(
-    *,
-    limit: int | None = None,
-    cursor: str | None = None,
-    holder_id: str | None = None,
-    customer: str | None = None,
-    pack: str | None = None,
-    provider: str | None = None,
-    payment: str | None = None,
-    waiting: bool | None = None,
-    since: datetime | str | None = None,
-    until: datetime | str | None = None,
-) -> ListCall[Purchase]:
-    """List purchases.
-
-    Newest first.
-
-    Scope: `billing:read`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/purchases"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "holder_id": absent_if_none(holder_id),
-            "customer": absent_if_none(customer),
-            "pack": absent_if_none(pack),
-            "provider": absent_if_none(provider),
-            "payment": absent_if_none(payment),
-            "waiting": absent_if_none(waiting),
-            "since": absent_if_none(since),
-            "until": absent_if_none(until),
-        },
-    )
-
-
-def record_purchase(
-    *,
-    pack: str,
-    holder_id: str,
-    payment: str,
-    version: int | Absent | None = ABSENT,
-    quantity: int | None = None,
-    customer: str | Absent | None = ABSENT,
-    provider: str | None = None,
-    paid_minor: int | Absent | None = ABSENT,
-    paid_at: datetime | str | Absent | None = ABSENT,
-    reference: str | None = None,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[Purchase]:
-    """Record a purchase.
-
-    Send this when the money is in. The purchase is on record from then on, whatever happens; its credits are added right
-    after that, before the response is sent. If that fails, for example because the holder is busy, it is tried again until it
-    succeeds. The response shows the purchase as it was recorded: read it to see its credits. A payment makes one purchase,
-    also when it is sent with another Idempotency-Key.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/purchases"),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "pack": pack,
-            "version": version,
-            "quantity": absent_if_none(quantity),
-            "holder_id": holder_id,
-            "customer": customer,
-            "provider": absent_if_none(provider),
-            "payment": payment,
-            "paid_minor": paid_minor,
-            "paid_at": paid_at,
-            "reference": absent_if_none(reference),
-        },
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def purchase(purchase_id: int) -> Call[Purchase]:
-    """Read a purchase.
-
-    If its credits are still to be added or revoked, this is tried first.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/purchases/{}", purchase_id),
-    )
-
-
-def record_return(
-    purchase_id: int,
-    *,
-    kind: NewReturnKindEnum,
-    payment: str,
-    amount_minor: int | Absent | None = ABSENT,
-    returned_at: datetime | str | Absent | None = ABSENT,
-    reason: str | None = None,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[Return]:
-    """Record returned money.
-
-    A refund, a dispute, or a dispute that was won. It is on record from then on. The unspent credits that the money had
-    bought, in proportion, are revoked right after that; what was spent already is a claim, in credits and money. A dispute
-    that was won grants its credits again. Read the purchase to see this.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/purchases/{}/returns", purchase_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "kind": kind,
-            "payment": payment,
-            "amount_minor": amount_minor,
-            "returned_at": returned_at,
-            "reason": absent_if_none(reason),
-        },
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def payment_intents(
-    *,
-    limit: int | None = None,
-    cursor: str | None = None,
-    holder_id: str | None = None,
-    customer: str | None = None,
-    invoice: int | None = None,
-    pack: str | None = None,
-    state: Literal["requested", "waiting", "processing", "succeeded", "failed", "canceled"] | None = None,
-) -> ListCall[PaymentIntent]:
-    """List payment intents.
-
-    Newest first.
-
-    Scope: `billing:read`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/payment-intents"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "holder_id": absent_if_none(holder_id),
-            "customer": absent_if_none(customer),
-            "invoice": absent_if_none(invoice),
-            "pack": absent_if_none(pack),
-            "state": absent_if_none(state),
-        },
-    )
-
-
-def create_payment_intent(
-    *,
-    pack: str | None = None,
-    holder_id: str | None = None,
-    invoice: int | None = None,
-    version: int | Absent | None = ABSENT,
-    quantity: int | None = None,
-    provider: str | None = None,
-    customer: str | Absent | None = ABSENT,
-    method: str | Absent | None = ABSENT,
-    customer_present: bool | None = None,
-    saves_method: bool | None = None,
-    return_url: str | Absent | None = ABSENT,
-    reference: str | None = None,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[PaymentIntent]:
-    """Ask a provider for money.
-
-    For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent is
-    on record from then on, and a worker asks the provider within a second; the response shows the intent as recorded. Read it
-    until it has the `url`. With the provider `manual` the customer transfers the money, as `transfer` says. When the money is
-    in, the pack's purchase or the invoice's payment is recorded.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/payment-intents"),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "pack": absent_if_none(pack),
-            "holder_id": absent_if_none(holder_id),
-            "invoice": absent_if_none(invoice),
-            "version": version,
-            "quantity": absent_if_none(quantity),
-            "provider": absent_if_none(provider),
-            "customer": customer,
-            "method": method,
-            "customer_present": absent_if_none(customer_present),
-            "saves_method": absent_if_none(saves_method),
-            "return_url": return_url,
-            "reference": absent_if_none(reference),
-        },
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def payment_intent(intent_id: int) -> Call[PaymentIntent]:
-    """Read a payment intent.
-
-    As it is on record: the response does not wait for the provider. If the intent is open, a worker asks the provider again
-    how it stands, at most every five seconds; the next read shows it.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/payment-intents/{}", intent_id),
-    )
-
-
-def cancel_payment_intent(intent_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[PaymentIntent]:
-    """Cancel a payment intent.
-
-    The provider is asked to end the checkout or the charge. If the customer has paid in the meantime, the intent succeeds all
-    the same: read it.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/payment-intents/{}/cancel", intent_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def book_transfer(
-    intent_id: int,
-    *,
-    payment: str,
-    amount_minor: int,
-    currency: str | Absent | None = ABSENT,
-    paid_at: datetime | str | Absent | None = ABSENT,
-    reference: str | None = None,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[PaymentIntent]:
-    """Book a transfer.
-
-    For an intent of the provider `manual`, once per `payment`. A transfer of the pack's price or more buys the pack; for an
-    invoice it may be a part, and the intent succeeds when the invoice is paid. What is more becomes credit.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/payment-intents/{}/transfers", intent_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "payment": payment,
-            "amount_minor": amount_minor,
-            "currency": currency,
-            "paid_at": paid_at,
-            "reference": absent_if_none(reference),
-        },
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def refund_payment_intent(
-    intent_id: int,
-    *,
-    amount_minor: int | Absent | None = ABSENT,
-    reason: str | None = None,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[ProviderRefund]:
-    """Send money back.
-
-    The refund is on record from then on, and a worker asks the provider to send the money. When it is sent, the return of the
-    purchase is recorded, and its unspent credits are revoked.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/payment-intents/{}/refunds", intent_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={"amount_minor": amount_minor, "reason": absent_if_none(reason)},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def top_ups(
-    *,
-    limit: int | None = None,
-    cursor: str | None = None,
-    holder_id: str | None = None,
-    customer: str | None = None,
-    ended: bool | None = None,
-) -> ListCall[TopUp]:
-    """List automatic top-ups.
-
-    Newest first; also those that have ended.
-
-    Scope: `billing:read`.
-    """
-    return ListCall(
-        "GET",
-        path("/v1/top-ups"),
-        query={
-            "limit": absent_if_none(limit),
-            "cursor": absent_if_none(cursor),
-            "holder_id": absent_if_none(holder_id),
-            "customer": absent_if_none(customer),
-            "ended": absent_if_none(ended),
-        },
-    )
-
-
-def set_top_up(
-    *,
-    holder_id: str,
-    threshold: int,
-    pack: str,
-    customer: str,
-    method: str,
-    credit_type: str | None = None,
-    packs: int | None = None,
-    up_to: int | None = None,
-    provider: str | None = None,
-    cap_minor: int | Absent | None = ABSENT,
-    cap_period: CapPeriodEnum | None = None,
-    cooldown_seconds: int | None = None,
-    declines: int | None = None,
-    dry_run: bool = False,
-    idempotency_key: str | None = None,
-) -> Call[TopUp]:
-    """Top an account up automatically.
-
-    When fewer credits than the `threshold` are available, the saved method is charged for `packs`, or for as many as it takes
-    to have `up_to`. It replaces the top-up that the account had. Workers look every five seconds.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/top-ups"),
-        query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "holder_id": holder_id,
-            "credit_type": absent_if_none(credit_type),
-            "threshold": threshold,
-            "pack": pack,
-            "packs": absent_if_none(packs),
-            "up_to": absent_if_none(up_to),
-            "customer": customer,
-            "method": method,
-            "provider": absent_if_none(provider),
-            "cap_minor": cap_minor,
-            "cap_period": absent_if_none(cap_period),
-            "cooldown_seconds": absent_if_none(cooldown_seconds),
-            "declines": absent_if_none(declines),
-        },
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def top_up(top_up_id: int) -> Call[TopUp]:
-    """Read an automatic top-up.
-
-    With the payment that is under way.
-
-    Scope: `billing:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/top-ups/{}", top_up_id),
-    )
-
-
-def resume_top_up(top_up_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[TopUp]:
-    """Resume an automatic top-up.
-
-    Declines before now no longer count.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/top-ups/{}/resume", top_up_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def end_top_up(top_up_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[TopUp]:
-    """End an automatic top-up.
-
-    A payment that is under way goes on.
-
-    Scope: `billing:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/top-ups/{}/end", top_up_id),
-        query={"dry_run": True if dry_run else ABSENT},
-        is_write=not dry_run,
-        idempotency_key=idempotency_key,
-    )
-
-
-def take_in_provider_event(provider: str) -> Call[ReceivedEvent]:
-    """Take in an event of a provider.
-
-    For the provider itself, at the address that you give it. The event is on record once, however often it comes, and is
-    answered then; it says only that the provider is to be asked about a payment, so that no order of events matters.
-    """
-    return Call(
-        "POST",
-        path("/v1/providers/{}/events", provider),
     )
 
 

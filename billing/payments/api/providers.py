@@ -6,12 +6,14 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint
-from billing.api.paths import METHOD_PATH, PROVIDER_PATH, REF_PATH
-from billing.api.schemas import payment_intents as schemas
+from billing.api.paths import REF_PATH
 from billing.api.schemas import request_schemas
-from billing.errors import EventRejected, NotFound, ProviderRefused, ProviderUnavailable
+from billing.errors import NotFound
+from billing.payments.api import intent_schemas as schemas
+from billing.payments.api.paths import METHOD_PATH, PROVIDER_PATH
 from billing.payments.collecting.events import take_in
 from billing.payments.collecting.methods import forget_method, methods_of
+from billing.payments.errors import EventRejected, ProviderRefused, ProviderUnavailable
 from billing.payments.providers.configured import is_configured
 from billing.payments.providers.interface import SendsEvents
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE

@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from billing.admin.cells import customer_link, document_link, ids_of_customer, money_column
 from billing.admin.documents import payments as forms
 from billing.models import CreditNote, Invoice, InvoicePayment
-from billing.payments import reads
 from billing.permissions import RETURN_PAYMENT
 from billing.rating.values import CREDIT
+from billing.reads import invoice_payments as reads
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link

@@ -6,10 +6,10 @@ from django.http import HttpRequest
 
 from billing.api.endpoints import PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
 from billing.api.paths import REF_PATH
-from billing.api.schemas import payments as schemas
 from billing.api.schemas.request_schemas import PlanQuery
 from billing.errors import NotFound
 from billing.payments import reads
+from billing.payments.api import purchase_schemas as schemas
 from billing.payments.packs import NewPack, create_pack
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import read_query

@@ -5,10 +5,11 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
-from billing.api.paths import PURCHASE_PATH
-from billing.api.schemas import payments as schemas
-from billing.errors import AlreadyExists, ReturnExceedsPurchase
+from billing.errors import AlreadyExists
 from billing.payments import reads
+from billing.payments.api import purchase_schemas as schemas
+from billing.payments.api.paths import PURCHASE_PATH
+from billing.payments.errors import ReturnExceedsPurchase
 from billing.payments.purchases.recording import record_purchase, record_return
 from billing.payments.purchases.settling import attempt
 from billing.payments.reads import ReturnRow

@@ -9,12 +9,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from billing.admin.cells import credits_text, customer_link, ids_of_customer, money, money_column
-from billing.admin.payments import forms
-from billing.models import DuePurchase, Pack, Purchase
 from billing.payments import reads
+from billing.payments.models import DuePurchase, Pack, Purchase
+from billing.payments.pages import forms
+from billing.payments.permissions import RETURN_PURCHASE
 from billing.payments.purchases.settling import attempt
 from billing.payments.reads import STATES, PurchaseRow, ReturnRow
-from billing.permissions import RETURN_PURCHASE
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link

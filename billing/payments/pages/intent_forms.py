@@ -9,7 +9,7 @@ from billing.admin.cells import credits_text, money_text
 from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import Invoice, PaymentIntent, ProviderRefund
+from billing.models import Invoice
 from billing.payments.collecting.advancing import purchase_of
 from billing.payments.collecting.orders import (
     NewCancellation,
@@ -19,6 +19,7 @@ from billing.payments.collecting.orders import (
     refundable_minor,
 )
 from billing.payments.collecting.transfers import NewTransfer, book_transfer
+from billing.payments.models import PaymentIntent, ProviderRefund
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm

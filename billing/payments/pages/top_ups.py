@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from billing.admin.cells import credits_text, customer_link, ids_of_customer, list_url, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import Pack, PaymentIntent, TopUp
+from billing.payments.models import Pack, PaymentIntent, TopUp
+from billing.payments.permissions import CHANGE_TOPUP
 from billing.payments.topups import reads
 from billing.payments.topups.declaring import NewTopUpChange, end_top_up, resume_top_up
-from billing.permissions import CHANGE_TOPUP
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_url

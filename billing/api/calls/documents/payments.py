@@ -11,7 +11,7 @@ from billing.documents.credit_payments import pay_with_credit
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from billing.errors import AlreadyExists, CreditPaymentExceeds, InvalidTransition, PaymentNotMatched, ReturnExceedsPayment
-from billing.payments import reads
+from billing.reads import invoice_payments as reads
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response

@@ -11,13 +11,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from billing.admin.cells import customer_link, ids_of_customer, money, money_column, money_text
-from billing.admin.payments import intent_forms
-from billing.models import Invoice, InvoicePayment, Pack, PaymentIntent, ProviderEvent, Purchase
+from billing.models import Invoice, InvoicePayment
 from billing.payments.collecting import reads
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.reads import IntentRow
+from billing.payments.models import Pack, PaymentIntent, ProviderEvent, Purchase
+from billing.payments.pages import intent_forms
+from billing.payments.permissions import ADD_PURCHASE, REFUND_PAYMENTINTENT
 from billing.payments.providers.interface import STATES
-from billing.permissions import ADD_PURCHASE, PAY_INVOICE, REFUND_PAYMENTINTENT
+from billing.permissions import PAY_INVOICE
 from billing.rating.values import MANUAL
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows

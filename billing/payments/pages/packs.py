@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from billing.admin.cells import credits_text, list_url, money_column
-from billing.admin.payments import forms
-from billing.models import Pack, Purchase
+from billing.payments.models import Pack, Purchase
+from billing.payments.pages import forms
+from billing.payments.permissions import ADD_PACK
 from billing.payments.reads import packs_on_sale
-from billing.permissions import ADD_PACK
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link

@@ -6,9 +6,9 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
-from billing.api.paths import TOP_UP_PATH
-from billing.api.schemas import payment_intents as schemas
-from billing.errors import TopUpEnded
+from billing.payments.api import intent_schemas as schemas
+from billing.payments.api.paths import TOP_UP_PATH
+from billing.payments.errors import TopUpEnded
 from billing.payments.topups import reads
 from billing.payments.topups.declaring import end_top_up, resume_top_up, set_top_up
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE

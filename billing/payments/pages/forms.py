@@ -10,8 +10,8 @@ from django.urls import reverse
 from billing.admin.cells import credits_text, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import Pack, Purchase, PurchaseReturn
 from billing.payments import reads
+from billing.payments.models import Pack, Purchase, PurchaseReturn
 from billing.payments.packs import NewPack, create_pack
 from billing.payments.purchases.recording import NewPurchase, NewReturn, record_purchase, record_return
 from ledger.admin.forms.credit_amounts import CreditAmountsForm
@@ -63,7 +63,7 @@ def create_pack_view(model_admin: ReadOnlyAdmin, request: HttpRequest, **initial
         title="New pack",
         button="Create the pack",
         explanation="Credits on sale. The newest version that has begun is on sale, until it ends.",
-        back=reverse("admin:billing_pack_changelist"),
+        back=reverse("admin:billing_payments_pack_changelist"),
     ).view(model_admin, request)
 
 
@@ -123,7 +123,7 @@ def record_purchase_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> Ht
         title="Record a purchase",
         button="Record the purchase",
         explanation="Record it when the money is in: its credits are added right after that.",
-        back=reverse("admin:billing_purchase_changelist"),
+        back=reverse("admin:billing_payments_purchase_changelist"),
     ).view(model_admin, request)
 
 

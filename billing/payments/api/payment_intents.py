@@ -5,20 +5,15 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
-from billing.api.paths import INTENT_PATH, INVOICE_PATH
-from billing.api.schemas import payment_intents as schemas
-from billing.errors import (
-    AlreadyExists,
-    InvoiceInCollection,
-    NotPayable,
-    PaymentIntentClosed,
-    RefundExceedsIntent,
-    TransferTooSmall,
-)
+from billing.api.paths import INVOICE_PATH
+from billing.errors import AlreadyExists
+from billing.payments.api import intent_schemas as schemas
+from billing.payments.api.paths import INTENT_PATH
 from billing.payments.collecting import reads
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
 from billing.payments.collecting.transfers import book_transfer
+from billing.payments.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent, TransferTooSmall
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response

@@ -1,1 +1,0 @@
-"""The calls about money that comes in: packs and purchases."""

@@ -1,0 +1,1 @@
+"""Calls about packs, purchases, what providers are asked for, and top-ups."""

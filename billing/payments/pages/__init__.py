@@ -1,0 +1,1 @@
+"""The operators' pages of packs, purchases, payment intents and top-ups."""
