@@ -251,7 +251,7 @@ def grant_period(
     recorded_us = max(account.server_us or now_us, account.recorded_us)
     present_us = now_us if account.server_us else recorded_us
     account = account._replace(now_us=as_of_us, recorded_us=recorded_us)
-    entries, account = settle_due(account)
+    entries, account = settle_due(account, decided_us=present_us)
     skipped = skipped_periods(account, recurring, now_us=now_us, lots=lots)
     if skipped is not None:
         return _skip(account, recurring, skipped, entries, others_next_us=others_next_us, present_us=present_us)

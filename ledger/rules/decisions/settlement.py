@@ -15,9 +15,14 @@ CLAIM_SETTLED = "claim settled"
 """The reason of a `revoke` that takes back claimed credits."""
 
 
-def settle_due(account: AccountState) -> tuple[Entries, AccountState]:
-    """Return the entries that book all due changes, to be written before any other entry, and the account after them."""
-    return _booked(account, changes(account.lots, account.holds, account.owed, account.claims, account.now_us))
+def settle_due(account: AccountState, *, decided_us: int | None = None) -> tuple[Entries, AccountState]:
+    """Return the entries that book all due changes, to be written before any other entry, and the account after them.
+
+    Args:
+        decided_us: the instant of the decision, if the account is taken as of an earlier one: what is taken back counts from it.
+    """
+    due = changes(account.lots, account.holds, account.owed, account.claims, account.now_us)
+    return _booked(account, due, decided_us)
 
 
 def settle_now(account: AccountState) -> Entries:
@@ -45,8 +50,9 @@ def _settle_claims(account: AccountState) -> tuple[Entries, AccountState]:
     return _booked(account, settled_claims(account.lots, account.claims, account.now_us))
 
 
-def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, AccountState]:
+def _booked(account: AccountState, pending: Iterable[Change], decided_us: int | None = None) -> tuple[Entries, AccountState]:
     entries: Entries = []
+    decided_us = account.now_us if decided_us is None else decided_us
     for change in pending:
         booked = KINDS[change.kind].booked
         is_release = change.kind == "release"
@@ -59,17 +65,17 @@ def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, 
             holds=tuple([hold for hold in account.holds if hold.sequence != change.refers_to]) if is_release else None,
             refers_to=change.refers_to,
             counts=_counts_of(account, change) if account.budgets else (),
-            effective_us=change.effective_us,
+            effective_us=decided_us if change.kind == "revoke" else change.effective_us,
             reason=CLAIM_SETTLED if change.claims is not None else booked[0] if booked else "",
             claims=change.claims,
-            **_on_overage(account, change),
+            **_on_overage(account, change, decided_us),
         )
         entries.append(entry)
         account = account.after(entry)
     return entries, account
 
 
-def _on_overage(account: AccountState, change: Change) -> dict[str, Any]:
+def _on_overage(account: AccountState, change: Change, decided_us: int) -> dict[str, Any]:
     """How many credits of a change are postpaid, and the overage after it."""
     if change.kind == "release":
         hold = next(hold for hold in account.holds if hold.sequence == change.refers_to)
@@ -77,7 +83,7 @@ def _on_overage(account: AccountState, change: Change) -> dict[str, Any]:
     if change.kind != "revoke" or change.claims is not None:
         return {}
     (lot,) = [lot for lot in account.lots if lot.grant == change.refers_to]
-    overage = None if account.overage is None else account.overage.given_back(lot, lot.remaining, account.now_us)
+    overage = None if account.overage is None else account.overage.given_back(lot, lot.remaining, decided_us)
     return {"postpaid": change.amount, "overage": overage}
 
 

@@ -6,14 +6,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from ledger import reads, services
 from ledger.audit.auditing import audit
+from ledger.database.locks import holder_lock
 from ledger.database.statements import fetch_value
 from ledger.errors import BudgetExceeded, ClocksDiffer, ClocksOff, HoldClosed, InsufficientCredits, Invalid
 from ledger.portal.usage import usage_by_day
 from ledger.rules import ClockRequest, Entry, GrantRequest, SpendRequest
+from ledger.rules.instants import from_us
 from ledger.services import expiration
 from ledger_project.monitoring import work_checks
 from ledger_project.monitoring.findings import CheckState
@@ -136,6 +138,31 @@ def test_recurring_grants_come_due_by_the_clock_one_for_each_period():
     assert services.grant_all_due().granted_by_type == {"credits": 100}
     found = reads.balance("ada")
     assert (found.available, found.next_expiry) == (50, (MARCH + 92 * DAY, 50))
+    assert_clean()
+
+
+@pytest.mark.parametrize("kind", ["overage", "claimed"])
+def test_what_goes_back_of_a_hold_that_ended_before_a_period_goes_back_when_it_is_booked(kind):
+    services.set_recurring_grant(
+        holder_id="ada", recurring_grant="weekly", interval="week", starts_at=MARCH + 7 * DAY, amount=50, idempotency_key="r"
+    )
+    if kind == "overage":
+        services.set_overage(holder_id="ada", limit=20, interval="month", idempotency_key="o")
+    else:
+        lot = services.grant(holder_id="ada", amount=5, idempotency_key="g").sequence
+    held = services.hold(holder_id="ada", amount=5, expires_at=MARCH + DAY, idempotency_key="h")
+    if kind == "claimed":
+        with transaction.atomic(), holder_lock("ada") as lock:
+            claim = {"lots": [lot], "amount": 5, "idempotency_key": "c"}
+            services.claim_under(lock, holder_id="ada", credit_type="credits", **claim)
+    move(MARCH + 8 * DAY)
+    services.grant_all_due()
+    [released] = [entry for entry in reads.entries("ada") if entry.kind == "release"]
+    [back] = [entry for entry in reads.entries("ada") if entry.kind == "revoke"]
+    assert (released.refers_to, from_us(released.effective_us)) == (held.sequence, MARCH + DAY)
+    assert (back.amount, from_us(back.effective_us)) == (-5, MARCH + 8 * DAY)
+    balance = reads.balance("ada")
+    assert (balance.available, balance.overage and balance.overage.used) == (50, 0 if kind == "overage" else None)
     assert_clean()
 
 
