@@ -107,7 +107,7 @@ class SimulatedSubscription:
 class Simulator:
     """One customer with one to three subscriptions, changed, used and billed at random."""
 
-    COUNTS = (1, 1, 2, 3)
+    COUNTS: tuple[int, ...] = (1, 1, 2, 3)
     """How many subscriptions are ordered first."""
 
     def __init__(self, seed: int, traits: Traits) -> None:

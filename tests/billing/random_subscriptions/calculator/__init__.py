@@ -5,6 +5,7 @@ where a period lies. It is told what a subscription was ordered, amended and use
 document. Tests import it as `slow`.
 """
 
+from tests.billing.random_subscriptions.calculator.accounts import METER, Account, Hold, Spend, cost_in_minor, on_overage
 from tests.billing.random_subscriptions.calculator.consolidated import Part, consolidate, consolidate_day, wait
 from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document, Line, Note, Tax
 from tests.billing.random_subscriptions.calculator.exact import half_up, instant_of
@@ -13,22 +14,28 @@ from tests.billing.random_subscriptions.calculator.prices import PERCENTAGES, Ev
 from tests.billing.random_subscriptions.calculator.subscriptions import Subscription
 
 __all__ = [
+    "METER",
     "PERCENTAGES",
+    "Account",
     "Amendment",
     "Coupon",
     "Customer",
     "Document",
     "Event",
+    "Hold",
     "Line",
     "Note",
     "Part",
     "Phase",
     "Plan",
+    "Spend",
     "Subscription",
     "Tax",
     "consolidate",
     "consolidate_day",
+    "cost_in_minor",
     "half_up",
     "instant_of",
+    "on_overage",
     "wait",
 ]

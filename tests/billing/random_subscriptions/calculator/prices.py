@@ -28,6 +28,9 @@ class Plan:
     version: int = 1
     threshold: str | None = None
     includes_tax: bool = False
+    allowance: dict[str, Any] | None = None
+    overage: dict[str, Any] | None = None
+    """Its price is among the others, under the key `overage`."""
 
     def price(self, key: str) -> Price | None:
         """The price of a key, if there is one."""
@@ -35,7 +38,8 @@ class Plan:
 
     def every(self, key: str) -> tuple[str, int]:
         """How long a period of a key is: the plan's, or the price's."""
-        own = (self.price(key) or {}).get("interval")
+        of = self.allowance if key == "allowance" else self.price(key)
+        own = (of or {}).get("interval")
         return (own["unit"], own.get("count", 1)) if own else (self.unit, self.count)
 
 
@@ -295,10 +299,7 @@ def cost_of(price: Price, quantity: Fraction) -> Fraction:
         case "unit":
             return paying * each
         case "package":
-            packages = 0
-            while packages * number(price["package_size"]) < paying:
-                packages += 1
-            return packages * each
+            return -(-paying // number(price["package_size"])) * each
         case "volume":
             tier = next(tier for tier in price["tiers"] if tier.get("up_to") is None or quantity <= number(tier["up_to"]))
             return _units_of_tier(tier, quantity) * number(tier.get("unit_amount")) + number(tier.get("flat_amount"))
