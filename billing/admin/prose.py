@@ -86,6 +86,10 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
         threshold = amount(terms.usage_threshold, terms.currency)
         sentences.append(f"Usage is invoiced before its period ends as soon as {threshold} of it are not invoiced.")
     sentences += ["All amounts include tax."] if is_inclusive else []
+    if terms.trial_days is not None:
+        days = "the first day" if terms.trial_days == 1 else f"the first {terms.trial_days} days"
+        sentences.append(f"An order begins with a trial, unless it says otherwise: nothing is charged for {days}.")
+    sentences += [] if terms.on_sale else ["It is retired: no order takes it any more."]
     sentences += [allowance_sentence(terms.allowance, period)] if terms.allowance else []
     return [*sentences, *overage_sentences(terms, period)]
 

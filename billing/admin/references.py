@@ -16,8 +16,10 @@ def list_customers() -> Sequence[tuple[str, str]]:
 
 
 def list_plans() -> Sequence[tuple[str, str]]:
-    """Return the newest plans, with the names of their newest versions."""
-    return list(dict(reversed(Plan.objects.order_by("-pk").values_list("code", "name")[:MOST])).items())
+    """Return the newest plans on sale, then the retired ones, with the names of their newest versions."""
+    newest = {plan.code: plan for plan in reversed(Plan.objects.order_by("-pk")[:MOST])}
+    listed = sorted(newest.values(), key=lambda plan: not plan.on_sale)
+    return [(plan.code, plan.name if plan.on_sale else f"{plan.name} (retired)") for plan in listed]
 
 
 def list_coupons() -> Sequence[tuple[str, str]]:

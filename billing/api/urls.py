@@ -27,6 +27,7 @@ urlpatterns: list[URLPattern] = [
     path(f"customers/{REF_PATH}/preview", previews.Previews.as_view()),
     path("plans", catalogue.Plans.as_view()),
     path(f"plans/{REF_PATH}", catalogue.OnePlan.as_view()),
+    path(f"plans/{REF_PATH}/sale", catalogue.PlanSales.as_view()),
     path(f"plans/{REF_PATH}/moves", catalogue.PlanMoves.as_view()),
     path(f"plans/{REF_PATH}/moves/preview", catalogue.PlanMovePreviews.as_view()),
     path(f"plan-moves/{PLAN_MOVE_PATH}", catalogue.OnePlanMove.as_view()),

@@ -48,10 +48,13 @@ class Plan(models.Model):
     overage = models.JSONField(
         null=True, db_comment="credits used beyond those of the holder: credit_type, price, limit_credits, limit_minor"
     )
+    trial_days = models.PositiveIntegerField(null=True, db_comment="of the trial of an order that names no other; null: none")
+    on_sale = models.BooleanField(default=True, db_default=True, db_comment="false: no order takes the plan any more")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["code", "version"], name="billing_plan_code_version")]
+        indexes = [models.Index(fields=["on_sale", "id"], name="billing_plan_on_sale")]
 
     def __str__(self) -> str:
         return f"{self.code} v{self.version}"

@@ -25,6 +25,7 @@ from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
 from ledger.values import MAX_AMOUNT, Amount, Boolean, Choice, CreditType, Integer, Text
 
+MAX_TRIAL_DAYS: Final = 730
 MAX_PRICE_PERIODS = 366
 """How many periods of a price a period of its plan can have."""
 
@@ -46,6 +47,8 @@ class PlanTerms:
     tax_behavior: str
     allowance: dict[str, Any] | None
     overage: dict[str, Any] | None
+    trial_days: int | None
+    on_sale: bool
     prices: tuple[tuple[int, Price], ...]
     """Row id and terms of each price, in the order in which lines are printed."""
 
@@ -140,6 +143,20 @@ class NewPlan(Record):
         NewOverage | None, Nested(NewOverage, "Credits that may be used beyond those of the holder, and their price.", null=True)
     ] = None
 
+    trial_days: Annotated[
+        int | None,
+        Integer(
+            "How many days from the start nothing is charged, for an order that names no trial of its own; null: no trial. "
+            "`allowance.in_trial` says whether credits are granted in it.",
+            least=1,
+            most=MAX_TRIAL_DAYS,
+            null=True,
+        ),
+    ] = None
+    on_sale: Annotated[
+        bool, Boolean("False: no order takes the plan any more; subscriptions that have it go on, and can get this version.")
+    ] = True
+
     def check_whole(self) -> None:
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
@@ -200,6 +217,8 @@ def _create(request: NewPlan) -> Plan:
             tax_behavior=request.tax_behavior,
             allowance=asdict(request.allowance) if request.allowance else None,
             overage=asdict(request.overage) if request.overage else None,
+            trial_days=request.trial_days,
+            on_sale=request.on_sale,
         )
         prices = [*request.prices, *([_overage_price(request.overage)] if request.overage else [])]
         PriceRow.objects.bulk_create(_price_row(plan.pk, position, price) for position, price in enumerate(prices))
@@ -214,15 +233,64 @@ def _overage_price(overage: NewOverage) -> Price:
 create_plan = UseCase(NewPlan, _create)
 
 
-def latest_plan(code: str, *, pointer: str = "/plan") -> Plan:
-    """The newest version of a plan.
+@dataclass(frozen=True, kw_only=True)
+class PlanSale(Record):
+    """Whether a plan is on sale from now on."""
+
+    plan: Annotated[str, Ref("The plan.")]
+    on_sale: Annotated[bool, Boolean("False retires the plan: no order takes it any more. True puts it on sale again.")]
+
+
+def _change_sale(request: PlanSale) -> Plan:
+    """Write the plan's next version, with the same terms, on sale or not. A plan that is so already stays as it is.
 
     Raises:
-        Invalid: it does not exist; nothing was written.
+        NotFound: the plan does not exist.
+    """
+    with locked_transaction(PLAN(request.plan)):
+        newest = plan_of(request.plan)
+        if newest.on_sale == request.on_sale:
+            return newest
+        copied = {
+            field.attname: getattr(newest, field.attname)
+            for field in Plan._meta.concrete_fields
+            if field.attname not in {"id", "version", "on_sale", "created_at"}
+        }
+        plan = Plan.objects.create(**copied, version=newest.version + 1, on_sale=request.on_sale)
+        PriceRow.objects.bulk_create(
+            PriceRow(
+                plan_id=plan.pk,
+                position=row.position,
+                key=row.key,
+                kind=row.kind,
+                timing=row.timing,
+                model=row.model,
+                meter=row.meter,
+                definition=row.definition,
+            )
+            for row in PriceRow.objects.filter(plan_id=newest.pk, subscription=None).order_by("position")
+        )
+        plan.refresh_from_db()
+    return plan
+
+
+change_plan_sale = UseCase(PlanSale, _change_sale)
+
+
+def latest_plan(code: str, *, pointer: str = "/plan", present: str | None = None) -> Plan:
+    """The newest version of a plan, which an order takes.
+
+    Args:
+        present: the plan of the subscription, which it may keep although that plan is not on sale any more.
+
+    Raises:
+        Invalid: it does not exist, or is not on sale; nothing was written.
     """
     plan = Plan.objects.filter(code=code).order_by("-version").first()
     if plan is None:
         raise Invalid(pointer=pointer, rule="exists", detail=f"plan {code!r} does not exist")
+    if not plan.on_sale and code != present:
+        raise Invalid(pointer=pointer, rule="on-sale", detail=f"plan {code!r} is retired: no order takes it any more")
     return plan
 
 
@@ -253,6 +321,8 @@ def terms_of(plan_id: int) -> PlanTerms:
         tax_behavior=plan.tax_behavior,
         allowance=plan.allowance,
         overage=plan.overage,
+        trial_days=plan.trial_days,
+        on_sale=plan.on_sale,
         prices=tuple((row_id, price) for (row_id, _), price in zip(rows, parsed, strict=True)),
     )
 

@@ -174,7 +174,17 @@ class NewSubscription(Record):
     ] = None
     quantities: Annotated[Quantities | None, MapOf(Units(), "By price key; 1 by default.", max_keys=100)] = None
     trial_end: Annotated[
-        datetime | None, Time("The end of the trial; the time before it is free.", null=True, named="trial_ends_at")
+        datetime | None,
+        Time("The end of the trial; the time before it is free. By default the plan's trial.", null=True, named="trial_ends_at"),
+    ] = None
+    trial_days: Annotated[
+        int | None,
+        Integer(
+            "Instead of it: how many days of trial from the start, in its time zone; 0: none, whatever the plan has.",
+            least=0,
+            most=plans.MAX_TRIAL_DAYS,
+            null=True,
+        ),
     ] = None
     ends_at: Annotated[datetime | None, Time("The end; never by default.", null=True)] = None
     price_override: Annotated[
@@ -217,7 +227,10 @@ class NewSubscription(Record):
         has_trial_phase = bool(self.phases and self.phases[0].trial)
         if has_trial_phase and self.trial_end is not None:
             raise Invalid(pointer="/trial_ends_at", rule="contradiction", detail="the first phase is the trial already")
-        if self.starts_when_paid and (has_trial_phase or self.trial_end is not None):
+        if self.trial_days is not None and (self.phases or self.trial_end is not None):
+            detail = "the phases say which of them is a trial" if self.phases else "give either this or trial_ends_at"
+            raise Invalid(pointer="/trial_days", rule="contradiction", detail=detail)
+        if self.starts_when_paid and (has_trial_phase or self.trial_end is not None or self.trial_days):
             detail = "a trial has nothing to pay at its start"
             raise Invalid(pointer="/starts_when_paid", rule="contradiction", detail=detail)
         if self.payment_timeout_hours is not None and not self.starts_when_paid:
@@ -256,7 +269,7 @@ def _create(request: NewSubscription) -> Subscription:
             started_at=request.started_at,
             anchor_at=anchor_at,
             time_zone=time_zone,
-            trial_end=phases[0].ends_at if phases and phases[0].phase.trial else request.trial_end,
+            trial_end=_trial_end(request, version, phases, ZoneInfo(time_zone)),
             hold_days=request.hold_days,
             consolidated_invoicing=request.consolidated_invoicing,
         )
@@ -281,6 +294,24 @@ def _create(request: NewSubscription) -> Subscription:
 
 
 create_subscription = UseCase(NewSubscription, _create)
+
+
+def _trial_end(request: NewSubscription, plan: PlanRow, phases: Sequence[BegunPhase], zone: ZoneInfo) -> datetime | None:
+    """Return the end of the trial that the order names, by its first phase too; else of the plan's; None: there is none.
+
+    Raises:
+        Invalid: the plan's trial is taken by an order that starts when it is paid.
+    """
+    if phases:
+        return phases[0].ends_at if phases[0].phase.trial else request.trial_end
+    days = plan.trial_days if request.trial_days is None else request.trial_days
+    if request.trial_end is not None or not days:
+        return request.trial_end
+    if request.starts_when_paid:
+        detail = f"plan {plan.code!r} has a trial, in which there is nothing to pay: order it with 0 trial_days"
+        raise Invalid(pointer="/starts_when_paid", rule="contradiction", detail=detail)
+    # In the contract's zone a day of a clock change has 23 or 25 hours.
+    return (request.started_at.astimezone(zone) + timedelta(days=days)).astimezone(UTC)
 
 
 def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: str = "") -> Amendment:
@@ -457,9 +488,11 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
 
 def _other_plan(plan_id: int, code: str, pointer: str = "/plan") -> int:
     """Return the newest version of a plan. The amounts of all plans of a subscription include tax, or none do."""
-    wanted, behavior = plans.latest_plan(code, pointer=pointer), plans.terms_of(plan_id).tax_behavior
-    if wanted.tax_behavior != behavior:
-        raise Invalid(pointer=pointer, rule="other-tax-behavior", detail=f"the amounts of the present plan are {behavior} of tax")
+    present = plans.terms_of(plan_id)
+    wanted = plans.latest_plan(code, pointer=pointer, present=present.code)
+    if wanted.tax_behavior != present.tax_behavior:
+        detail = f"the amounts of the present plan are {present.tax_behavior} of tax"
+        raise Invalid(pointer=pointer, rule="other-tax-behavior", detail=detail)
     return wanted.pk
 
 

@@ -149,6 +149,7 @@ def plans(
     name: str | None = None,
     currency: str | None = None,
     newest: bool = False,
+    on_sale: bool = False,
     since: datetime | None = None,
     until: datetime | None = None,
     before: int | None = None,
@@ -159,9 +160,11 @@ def plans(
 
     Args:
         newest: only the newest version of each plan.
+        on_sale: only plans on sale, by their newest versions.
         name, since, until, before, after: see `customers`.
     """
-    rows = newest_of(Plan) if newest else Plan.objects.all()
+    rows = newest_of(Plan) if newest or on_sale else Plan.objects.all()
+    rows = rows.filter(on_sale=True) if on_sale else rows
     rows = _equal(rows, {"code": code, "name__named": name, "currency": currency})
     return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
 

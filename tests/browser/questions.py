@@ -95,8 +95,8 @@ PRICING: Final = (
     Question("Who is on this plan?", (Click("Subscriptions"),), r"SUB-1003.*Team"),
     Question("What income does each plan bring?", (), r"Income by plan .*Team [\d,.]+ EUR \(\d+%"),
     Question("Move all to version 2.", (Click("Catalogue"), Click("Team")), r"Move subscriptions"),
-    Question("Retire a plan.", reason="Plans have no end; an order names a plan, and nobody sees a list of those on sale."),
-    Question("Make a trial a part of a plan.", reason="A trial belongs to a subscription, not to a plan."),
+    Question("Retire a plan.", (Click("Catalogue"), Click("Team")), r"Put on sale|Retire"),
+    Question("Make a trial a part of a plan.", (Search("trial", "Give a plan a trial"),), r"Days of trial"),
     Question("Give it a name in German.", (Search("plan", "Create a plan"),), r"German|other languages|Names"),
 )
 

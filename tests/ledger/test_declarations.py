@@ -122,7 +122,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange, intent_schemas.NewTransfer}
     records -= {
         payment_schemas.NewPayment, payment_schemas.NewCreditPayment, payment_schemas.NewPaymentReturn,
-        plan_move_schemas.NewPlanMove,
+        plan_move_schemas.NewPlanMove, plan_move_schemas.PlanSale,
     }  # fmt: skip
     records -= {api_keys.ApiKeyRequest, api_keys.RotationRequest, portal_api.LinkRequest, signal_schemas.AlertRequest}
     records -= {shadow_schemas.ObservationRequest}
@@ -155,6 +155,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         payment_schemas.CREDIT_PAYMENT_BODY,
         payment_schemas.PAYMENT_RETURN_BODY,
         plan_move_schemas.PLAN_MOVE_BODY,
+        plan_move_schemas.PLAN_SALE_BODY,
         mail_schemas.HOLD_BODY,
         mail_schemas.RELEASE_BODY,
     ]

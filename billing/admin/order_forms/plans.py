@@ -38,7 +38,7 @@ from billing.reads.document_names import TITLES
 from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown, as_typed
-from ledger.admin.kit.forms.idempotent import DryRun, FormSection
+from ledger.admin.kit.forms.idempotent import DryRun, FormSection, KeyedForm
 from ledger.admin.kit.forms.money import MoneyField
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
@@ -134,6 +134,10 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             is_minor=True,
             help_text="Per period.",
         ),
+        "trial_days": Shown(
+            label="Days of trial", help="Nothing is charged in them, if an order names no trial of its own. Empty: no trial."
+        ),
+        "on_sale": Shown(label="On sale", required=False, initial=True, words={True: "yes", False: "no: the plan is retired"}),
         COUNT: forms.IntegerField(widget=forms.HiddenInput(), min_value=1, max_value=MAX_PRICES, required=False),
     }
 
@@ -182,10 +186,12 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     "minimum",
                     "maximum",
                     "usage_threshold",
+                    "trial_days",
+                    "on_sale",
                     "names",
                 ),
                 title="Plan options",
-                summary="Credits granted, overage, least and most, invoices at a threshold, names in other languages",
+                summary="Credits granted, overage, trial, minimum and maximum, invoices at a threshold, names in other languages",
             ),
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]
@@ -437,6 +443,42 @@ def copy_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -> H
     )
 
 
+class SaleForm(KeyedForm):
+    """Why a plan is retired, or put on sale again."""
+
+    stake = NoStake("It moves no money: it is an offer.")
+
+
+def sale_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan, *, on_sale: bool) -> HttpResponse:
+    """Show the form that retires a plan or puts it on sale again, then its effect, then write it."""
+    order = plans.PlanSale(plan=plan.code, on_sale=on_sale)
+    return OrderPage(
+        form=SaleForm,
+        collection="plan-sales",
+        rows=Plan,
+        write=lambda form: plans.change_plan_sale.execute(order),
+        describe=_sale_described,
+        done=lambda written, form: (f"Version {written.version} of {written.code}", "on sale" if on_sale else "retired"),
+        title=f"{'Put on sale' if on_sale else 'Retire'}: {plan.code}",
+        button="Put on sale" if on_sale else "Retire the plan",
+        explanation="New orders and changes of plan can take it again."
+        if on_sale
+        else "No order takes the plan any more, by itself, by a change of plan or by a phase. Subscriptions that have it go on.",
+        back=row_url(Plan, plan.pk),
+    ).view(model_admin, request)
+
+
+def _sale_described(written: Plan, form: SaleForm) -> DryRun:
+    """Return which version is written."""
+    how = "on sale again" if written.on_sale else "retired"
+    return DryRun(
+        sentences=[
+            f"The plan is {how}: version {written.version} has the same terms.",
+            "Subscriptions that have it go on with theirs.",
+        ]
+    )
+
+
 def _view(
     model_admin: ReadOnlyAdmin,
     request: HttpRequest,
@@ -478,6 +520,7 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     typed["tax_behavior"] = "" if plan.tax_behavior == TaxBehavior.EXCLUSIVE else plan.tax_behavior
     typed |= {"unit": plan.interval_unit, "count": plan.interval_count, COUNT: max(len(found), 1)}
     typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum", "usage_threshold")}
+    typed |= {"trial_days": plan.trial_days, "on_sale": plan.on_sale}
     allowance = plan.allowance or {}
     typed |= {"grants": allowance.get("amount"), "rollover_cap": allowance.get("rollover_cap")}
     interval = allowance.get("interval") or {}

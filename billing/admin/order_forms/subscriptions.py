@@ -60,7 +60,8 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "quantities": Shown(placeholder="seats 5", help="One per line: the key of a price and its quantity. 1 by default."),
         "time_zone": Shown(help="Days and months begin in this zone, such as Europe/Berlin; empty: as the customer."),
         "anchor_at": Shown(label="Periods count from (UTC)", help="Empty for the start."),
-        "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty for no trial."),
+        "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty: the plan's trial, if any."),
+        "trial_days": Shown(label="Or days of trial", help="From the start; 0 for none, whatever the plan has."),
         "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),
         "hold_days": Shown(label="Days held back", help="Days by which invoices come later than due; empty: as the customer."),
         "starts_when_paid": Shown(
@@ -82,7 +83,16 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         return [
             FormSection(
                 self.bound("ref", "customer", "plan", "started_at"),
-                self.bound("quantities", "time_zone", "anchor_at", "trial_end", "ends_at", "hold_days", "consolidated_invoicing"),
+                self.bound(
+                    "quantities",
+                    "time_zone",
+                    "anchor_at",
+                    "trial_end",
+                    "trial_days",
+                    "ends_at",
+                    "hold_days",
+                    "consolidated_invoicing",
+                ),
                 summary="Quantities, trial, end and time zone",
             ),
             FormSection(self.bound("starts_when_paid", "payment_timeout_hours"), summary="Payment before the start"),

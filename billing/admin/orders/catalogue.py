@@ -1,8 +1,10 @@
 """Pages of plans with their prices, and of coupons. Both never change, so documents can refer to them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -16,14 +18,17 @@ from billing.models import Coupon, Plan
 from billing.orders.plans import terms_of
 from billing.permissions import ADD_AMENDMENT, ADD_PLAN
 from billing.rating.periods import Interval, IntervalUnit
+from billing.reads.catalogue import newest_of
 from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import NEWEST_FIRST, FilteredRows, order_of
+from ledger.admin.kit.bounded_reads import FilteredRows, Order, order_of
 from ledger.admin.kit.cells import contract_day, row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 
 VERSIONS_SHOWN = 50
+ON_SALE, RETIRED, EARLIER = "on sale", "retired", "earlier version"
+ON_SALE_FIRST = Order(("on_sale", "id"))
 
 
 def interval_of(plan: Plan) -> Interval:
@@ -44,23 +49,38 @@ class PlanAdmin(ReadOnlyAdmin):
     created = columns.instant("Created", "created_at")
 
     created_day = Column("Created", lambda row: contract_day(row.created_at, timezone.get_current_timezone_name()), ordering="id")
+    sale = Column("Sale", "sale", colours={ON_SALE: "success", RETIRED: "warning", EARLIER: "default"})
 
-    list_display = ("name", "code", "version", "currency", "interval", "created_day")
+    list_display = ("name", "code", "version", "sale", "currency", "interval", "created_day")
     sortable_by = ("code", "created_day")
-    list_filter = (text("currency"), text("code", title="plan"))
+    list_filter = (choice("sale", [ON_SALE, RETIRED]), text("currency"), text("code", title="plan"))
     search_fields = ("code__startswith", "name__named")
     search_help_text = "Beginning of a plan's ref or name"
-    csv_columns = ("plan", "version", "name", "currency", "interval", "least", "most", "terms", "created")
+    csv_columns = ("plan", "version", "name", "currency", "interval", "least", "most", "sale", "terms", "created")
     starts = "A plan is what you sell: prices and a billing interval."
-    actions_detail = ("new_version", "move", "copy")
-    fields = (("code", "version", "created"),)
+    actions_detail = ("new_version", "move", "copy", "retire", "sell")
+    fields = (("code", "version", "sale"), "created")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the newest first; the versions of a plan by their index."""
         values = cl.values()
         rows = cl.queryset.filter(code=values["code"]) if "code" in values else cl.queryset
         fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
-        return FilteredRows(rows=rows, fits=fits, order=order_of(cl) or NEWEST_FIRST).page(cursor, most=cl.page_rows)
+        if "sale" in values:
+            fits &= Q(pk__in=newest_of(Plan).values("pk"), on_sale=values["sale"] == ON_SALE)
+        return FilteredRows(rows=rows, fits=fits, order=order_of(cl) or ON_SALE_FIRST).page(cursor, most=cl.page_rows)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """With whether each version is the one that orders take, by one query."""
+        newest = set(newest_of(Plan, code__in={row.code for row in rows}).values_list("pk", flat=True)) if rows else set()
+        for row in rows:
+            row.sale = EARLIER if row.pk not in newest else ON_SALE if row.on_sale else RETIRED
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
+        """Hide what the plan is already: retired, or on sale."""
+        plan = self.get_object(request, unquote(object_id))
+        newest = None if plan is None else Plan.objects.filter(code=plan.code).order_by("-version").first()
+        return [] if newest is None else ["sell" if newest.on_sale else "retire"]
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The plan in sentences, among its versions."""
@@ -84,6 +104,16 @@ class PlanAdmin(ReadOnlyAdmin):
     def copy(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Create another plan, filled in with this one."""
         return plan_forms.copy_view(self, request, self.row_of(request, object_id))
+
+    @operation("Retire", icon="inventory_2", permission=ADD_PLAN, url_path="retire")
+    def retire(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take the plan off sale."""
+        return plan_forms.sale_view(self, request, self.row_of(request, object_id), on_sale=False)
+
+    @operation("Put on sale", icon="storefront", permission=ADD_PLAN, url_path="sell")
+    def sell(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Put the plan on sale again."""
+        return plan_forms.sale_view(self, request, self.row_of(request, object_id), on_sale=True)
 
     def examples(self, request: HttpRequest) -> HttpResponse:
         """Return what the prices in the form cost."""

@@ -17,6 +17,7 @@ from billing.orders.plan_moves import progress
 from billing.orders.plan_moves.ordering import start_plan_move
 from billing.orders.plan_moves.preview import move_preview
 from billing.orders.plans import NewPlan
+from billing.rating.prices.overage import is_overage
 from billing.rating.prices.reading import price_dict
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import read_query
@@ -76,6 +77,32 @@ class OnePlan(BillingEndpoint):
         return json_response(
             response_schemas.PlanSerializer.body(reads.plan(ref, **read_query(request_schemas.PlanQuery, request)))
         )
+
+
+class PlanSales(WriteEndpoint):
+    """Whether a plan is on sale."""
+
+    collection = "plan-sales"
+    location = "/v1/plans/{ref}?version={version}"
+
+    @operation(
+        "changePlanSale", "Retire a plan, or put it on sale again",
+        "Writes the plan's next version with the same terms. No order takes a retired plan, by itself, by an amendment or by a "
+        "phase; subscriptions that have it go on. A plan that is so already stays as it is.",
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(schemas.PLAN_SALE_BODY, {"retire it": {"on_sale": False}}),
+        responses={201: ResponseBody(response_schemas.PlanSerializer, examples.RETIRED_PLAN, "The newest version.")},
+        problems=[NO_PLAN],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            plan = plans.change_plan_sale.execute(schemas.PLAN_SALE_BODY.make(fields | {"plan": ref}))
+            # Not by `terms_of`, as of a new plan.
+            written = plans.terms_of.__wrapped__(plan.pk).prices
+            prices = [price_dict(price) for _, price in written if not is_overage(price)]
+            return 201, response_schemas.PlanSerializer.body(plan, prices=prices)
+
+        return self.once(request, schemas.PLAN_SALE_BODY, act)
 
 
 class PlanMoves(WriteEndpoint):

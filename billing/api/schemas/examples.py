@@ -63,7 +63,10 @@ PLAN: dict[str, Any] = {
     "allowance": None,
     "overage": None,
     "usage_threshold": None,
+    "trial_days": None,
+    "on_sale": True,
 }
+RETIRED_PLAN: dict[str, Any] = {**PLAN, "version": 2, "on_sale": False}
 RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}
 RATING_IN_CREDITS_BODY: dict[str, Any] = {"currency": "EUR", "price": MESSAGES, "quantity": 200, "credits_available": 250}
 RATING: dict[str, Any] = {

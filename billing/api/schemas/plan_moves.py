@@ -10,6 +10,7 @@ from billing.models import MovedSubscription
 from billing.orders.plan_moves.ordering import NewPlanMove
 from billing.orders.plan_moves.preview import MovesPreview
 from billing.orders.plan_moves.progress import MoveProgress
+from billing.orders.plans import PlanSale
 from billing.rating.values import Ref
 from billing.reads.response_fields import minor, sum_of_minor, text, time, whole
 from ledger.api.kit.reading.queries import ListQuery, QueryInteger
@@ -18,6 +19,7 @@ from ledger.records import Record, Shape
 from ledger.values import Choice
 
 PLAN_MOVE_BODY = Shape(NewPlanMove, without={"plan", "actor"})
+PLAN_SALE_BODY = Shape(PlanSale, without={"plan"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -280,6 +280,7 @@ class PlansQuery(ListQuery):
     name: ByName = None
     currency: InCurrency = None
     newest: Annotated[bool, QueryBoolean("True: only the newest version of each plan.")] = False
+    on_sale: Annotated[bool, QueryBoolean("True: only plans on sale, by their newest versions.")] = False
     since: CreatedSince = None
     until: CreatedUntil = None
 

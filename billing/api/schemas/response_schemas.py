@@ -172,6 +172,8 @@ class PlanSerializer(ResponseSchema):
     tax_behavior = text()
     allowance = AllowanceSerializer(allow_null=True)
     overage = PlanOverageSerializer(allow_null=True)
+    trial_days = whole(null=True)
+    on_sale = serializers.BooleanField()
 
 
 class CouponSerializer(ResponseSchema):

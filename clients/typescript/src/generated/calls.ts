@@ -259,11 +259,13 @@ export const CALLS = {
   /** Preview what is not ordered yet. */
   previewOrder: {"id": "previewOrder", "method": "POST", "path": "/v1/customers/{ref}/preview", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** List plans. */
-  plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "on_sale", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a plan. */
   createPlan: {"id": "createPlan", "method": "POST", "path": "/v1/plans", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a plan. */
   plan: {"id": "readPlan", "method": "GET", "path": "/v1/plans/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Retire a plan, or put it on sale again. */
+  changePlanSale: {"id": "changePlanSale", "method": "POST", "path": "/v1/plans/{ref}/sale", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List the moves to versions of a plan. */
   planMoves: {"id": "listPlanMoves", "method": "GET", "path": "/v1/plans/{ref}/moves", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Move subscriptions to the newest version of a plan. */

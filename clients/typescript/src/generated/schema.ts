@@ -1604,6 +1604,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/plans/{ref}/sale": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["changePlanSale"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/plans/{ref}/moves": {
         parameters: {
             query?: never;
@@ -5822,6 +5838,13 @@ export interface components {
             allowance?: components["schemas"]["NewAllowance"] | null;
             /** @description Credits that may be used beyond those of the holder, and their price. */
             overage?: components["schemas"]["NewOverage"] | null;
+            /**
+             * Format: int64
+             * @description How many days from the start nothing is charged, for an order that names no trial of its own; null: no trial. `allowance.in_trial` says whether credits are granted in it.
+             */
+            trial_days?: number | null;
+            /** @description False: no order takes the plan any more; subscriptions that have it go on, and can get this version. Default: `true`. */
+            on_sale?: boolean;
         };
         /** @description Subscriptions that change to the newest version of their plan. */
         NewPlanMove: {
@@ -6073,9 +6096,14 @@ export interface components {
             };
             /**
              * Format: date-time
-             * @description The end of the trial; the time before it is free.
+             * @description The end of the trial; the time before it is free. By default the plan's trial.
              */
             trial_ends_at?: string | null;
+            /**
+             * Format: int64
+             * @description Instead of it: how many days of trial from the start, in its time zone; 0: none, whatever the plan has.
+             */
+            trial_days?: number | null;
             /**
              * Format: date-time
              * @description The end; never by default.
@@ -7154,6 +7182,8 @@ export interface components {
             tax_behavior: string;
             allowance: components["schemas"]["Allowance"] | null;
             overage: components["schemas"]["PlanOverage"] | null;
+            trial_days: number | null;
+            on_sale: boolean;
         };
         /** @description Subscriptions that change to a version of their plan, and how far that is. */
         PlanMove: {
@@ -7211,6 +7241,11 @@ export interface components {
              * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description Whether a plan is on sale from now on. */
+        PlanSale: {
+            /** @description False retires the plan: no order takes it any more. True puts it on sale again. */
+            on_sale: boolean;
         };
         /** @description The next invoices. */
         Preview: {
@@ -7288,9 +7323,14 @@ export interface components {
             };
             /**
              * Format: date-time
-             * @description The end of the trial; the time before it is free.
+             * @description The end of the trial; the time before it is free. By default the plan's trial.
              */
             trial_ends_at?: string | null;
+            /**
+             * Format: int64
+             * @description Instead of it: how many days of trial from the start, in its time zone; 0: none, whatever the plan has.
+             */
+            trial_days?: number | null;
             /**
              * Format: date-time
              * @description The end; never by default.
@@ -9405,6 +9445,8 @@ export interface components {
         ref3: string;
         /** @description True: only the newest version of each plan. */
         newest: boolean;
+        /** @description True: only plans on sale, by their newest versions. */
+        on_sale2: boolean;
         /** @description The subscription after which the page begins: `next` of an earlier response. */
         after2: string;
         /** @description How many subscriptions. */
@@ -13148,6 +13190,8 @@ export interface operations {
                 currency?: components["parameters"]["currency"];
                 /** @description True: only the newest version of each plan. */
                 newest?: components["parameters"]["newest"];
+                /** @description True: only plans on sale, by their newest versions. */
+                on_sale?: components["parameters"]["on_sale2"];
                 /** @description Created at this time or later. */
                 since?: components["parameters"]["since3"];
                 /** @description Created before this time. */
@@ -13211,6 +13255,37 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+        };
+    };
+    changePlanSale: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Your name for the resource. */
+                ref: components["parameters"]["ref"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanSale"];
+            };
+        };
         responses: {
             200: {
                 headers: {

@@ -1990,6 +1990,8 @@ class Plan(TypedDict):
     tax_behavior: str
     allowance: Allowance | None
     overage: PlanOverage | None
+    trial_days: int | None
+    on_sale: bool
 
 
 class PlanMove(TypedDict):
@@ -2054,6 +2056,7 @@ class PreviewedSubscription(TypedDict):
     time_zone: NotRequired[str | None]
     quantities: NotRequired[Mapping[str, Decimal | str | int]]
     trial_ends_at: NotRequired[datetime | str | None]
+    trial_days: NotRequired[int | None]
     ends_at: NotRequired[datetime | str | None]
     price_override: NotRequired[PriceOverride | None]
     hold_days: NotRequired[int | None]

@@ -3447,6 +3447,7 @@ def plans(
     name: str | None = None,
     currency: str | None = None,
     newest: bool | None = None,
+    on_sale: bool | None = None,
     since: datetime | str | None = None,
     until: datetime | str | None = None,
 ) -> ListCall[Plan]:
@@ -3466,6 +3467,7 @@ def plans(
             "name": absent_if_none(name),
             "currency": absent_if_none(currency),
             "newest": absent_if_none(newest),
+            "on_sale": absent_if_none(on_sale),
             "since": absent_if_none(since),
             "until": absent_if_none(until),
         },
@@ -3486,6 +3488,8 @@ def create_plan(
     tax_behavior: TaxBehaviorEnum | None = None,
     allowance: NewAllowance | Absent | None = ABSENT,
     overage: NewOverage | Absent | None = ABSENT,
+    trial_days: int | Absent | None = ABSENT,
+    on_sale: bool | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Plan]:
@@ -3512,6 +3516,8 @@ def create_plan(
             "tax_behavior": absent_if_none(tax_behavior),
             "allowance": allowance,
             "overage": overage,
+            "trial_days": trial_days,
+            "on_sale": absent_if_none(on_sale),
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -3529,6 +3535,24 @@ def plan(ref: str, *, version: int | None = None) -> Call[Plan]:
         "GET",
         path("/v1/plans/{}", ref),
         query={"version": absent_if_none(version)},
+    )
+
+
+def change_plan_sale(ref: str, *, on_sale: bool, dry_run: bool = False, idempotency_key: str | None = None) -> Call[Plan]:
+    """Retire a plan, or put it on sale again.
+
+    Writes the plan's next version with the same terms. No order takes a retired plan, by itself, by an amendment or by a
+    phase; subscriptions that have it go on. A plan that is so already stays as it is.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/plans/{}/sale", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"on_sale": on_sale},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
@@ -4151,6 +4175,7 @@ def create_subscription(
     time_zone: str | Absent | None = ABSENT,
     quantities: Mapping[str, Decimal | str | int] | None = None,
     trial_ends_at: datetime | str | Absent | None = ABSENT,
+    trial_days: int | Absent | None = ABSENT,
     ends_at: datetime | str | Absent | None = ABSENT,
     price_override: PriceOverride | Absent | None = ABSENT,
     hold_days: int | Absent | None = ABSENT,
@@ -4178,6 +4203,7 @@ def create_subscription(
             "time_zone": time_zone,
             "quantities": absent_if_none(quantities),
             "trial_ends_at": trial_ends_at,
+            "trial_days": trial_days,
             "ends_at": ends_at,
             "price_override": price_override,
             "hold_days": hold_days,
