@@ -7,11 +7,11 @@ from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
+from billing.additions import transfer_orders
 from billing.admin.cells import money_column, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice
-from billing.payments.models import PaymentIntent
 from billing.permissions import PAY_INVOICE
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.settling import ReceiptBooking, ReceiptSetAside, book_left_receipt, set_receipt_aside
@@ -32,7 +32,8 @@ def _link_to_paid(row: BankReceipt) -> Any:
     if row.invoice_id:
         return row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}")
     if row.payment_intent_id:
-        return row_link(PaymentIntent, row.payment_intent_id, f"payment intent {row.payment_intent_id}")
+        orders, name = transfer_orders(), f"payment intent {row.payment_intent_id}"
+        return name if orders is None else row_link(orders.model, row.payment_intent_id, name)
     return ""
 
 
