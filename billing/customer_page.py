@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -11,13 +10,14 @@ from django.db.models import QuerySet
 
 from billing import reads
 from billing.additions import customer_payments
+from billing.customer_plans import CustomerPlans
 from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
 from billing.documents.sellers import current_seller
 from billing.models import CreditNote, Customer, Invoice
-from billing.rating.money import minor_digits
+from billing.reads.money_words import money
 from billing.reads.pages import page
 from billing.reads.subscriptions import SubscriptionRow
-from ledger.api.kit.rendering import time_text
+from ledger.api.kit.writing.rendering import time_text
 from ledger.portal.parts import Cell, Document, Section, Shown, Step
 from ledger.services import time_of
 from ledger.typesetting.languages import Language
@@ -34,6 +34,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "plan": "Plan",
         "state": "State",
         "period": "Current period",
+        "change": "Change",
         "incomplete": "Begins when its first invoice is paid",
         "expired": "Not begun",
         "scheduled": "Begins on {day}",
@@ -71,6 +72,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "plan": "Tarif",
         "state": "Stand",
         "period": "Laufender Zeitraum",
+        "change": "Änderung",
         "incomplete": "Beginnt, wenn die erste Rechnung bezahlt ist",
         "expired": "Nicht begonnen",
         "scheduled": "Beginnt am {day}",
@@ -117,6 +119,7 @@ class CustomerOfHolder:
     def __init__(self, customer: Customer) -> None:
         self._customer = customer
         self._payments = customer_payments(customer)
+        self._plans = CustomerPlans(customer)
         self.name = customer.name
         self.language = customer.language
         self.time_zone = customer.time_zone
@@ -149,6 +152,7 @@ class CustomerOfHolder:
             _continued(
                 _subscriptions(
                     [_subscription(row, now, names[row.plan_id]) for row in subscriptions[:ROWS_SHOWN]],
+                    [self._plans.change_cell(row, now, shown) for row in subscriptions[:ROWS_SHOWN]],
                     shown,
                     ZoneInfo(self.time_zone),
                 ),
@@ -164,12 +168,20 @@ class CustomerOfHolder:
         ]
 
     def act(self, name: str, given: Mapping[str, str], shown: Shown) -> Step | str | None:
-        """Pay an invoice, buy a pack, set a top-up, or change a card; see `ledger.portal.parts.Customer`."""
-        return None if self._payments is None else self._payments.act(name, given, shown)
+        """Pay, buy, set a top-up, change a card, or change a plan; see `ledger.portal.parts.Customer`."""
+        if shown.allows_plan_changes and self._plans.knows(name):
+            return self._plans.act(name, shown)
+        if self._payments is None or not shown.allows_payments:
+            return None
+        return self._payments.act(name, given, shown)
 
     def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:
-        """Return a step of a payment, or of setting a top-up."""
-        return None if self._payments is None else self._payments.step(name, shown, is_back=is_back)
+        """Return a step of a payment, of setting a top-up, or of changing a plan."""
+        if shown.allows_plan_changes and self._plans.knows(name):
+            return self._plans.step(name, shown)
+        if self._payments is None or not shown.allows_payments:
+            return None
+        return self._payments.step(name, shown, is_back=is_back)
 
     def _contact(self, shown: Shown) -> list[Section]:
         """Return the seller's addresses for questions, if the seller has any."""
@@ -226,16 +238,22 @@ def _subscription(row: SubscriptionRow, now: datetime, plan_name: str) -> dict[s
     }
 
 
-def _subscriptions(rows: Sequence[dict[str, Any]], shown: Shown, zone: ZoneInfo) -> Section:
+def _subscriptions(rows: Sequence[dict[str, Any]], change_cells: Sequence[Cell], shown: Shown, zone: ZoneInfo) -> Section:
+    """Return the list of subscriptions; without changes of plans, no buttons are a column of it."""
     texts = TEXTS[shown.language.code]
     return Section(
         name="subscriptions",
         title=texts["subscriptions"],
         empty=texts["no_subscriptions"],
-        headers=[Cell(texts[name]) for name in ("plan", "state", "period")],
+        headers=[Cell(texts[name]) for name in ("plan", "state", "period", *(["change"] if shown.allows_plan_changes else []))],
         cells=[
-            [Cell(row["plan_name"]), Cell(_state(row, shown.language, zone)), Cell(_period(row, shown.language, zone))]
-            for row in rows
+            [
+                Cell(row["plan_name"]),
+                Cell(_state(row, shown.language, zone)),
+                Cell(_period(row, shown.language, zone)),
+                *([change_cell] if shown.allows_plan_changes else []),
+            ]
+            for row, change_cell in zip(rows, change_cells, strict=True)
         ],
         rows=rows,
     )
@@ -346,9 +364,3 @@ def _credit_note_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
 
 def _day(text: str | None, language: Language) -> str:
     return language.day(date.fromisoformat(text)) if text else ""
-
-
-def money(amount_minor: int, currency: str, language: Language) -> str:
-    """Return an amount as the customer reads it."""
-    digits = minor_digits(currency)
-    return f"{language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)} {currency}"

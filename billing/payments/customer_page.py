@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from billing.customer_page import money
 from billing.documents.pay_links import is_payable
 from billing.documents.printing.pages import epc_code, grouped
 from billing.documents.sellers import seller_of
@@ -39,6 +38,7 @@ from billing.payments.reads import packs_on_sale
 from billing.payments.topups.declaring import charge_other_method, end_top_up, set_top_up
 from billing.rating.money import minor_digits
 from billing.rating.values import MANUAL
+from billing.reads.money_words import money
 from ledger.errors import Invalid
 from ledger.portal.links import step_link
 from ledger.portal.parts import Cell, Field, Section, Shown, Step

@@ -9,10 +9,10 @@ from rest_framework import serializers
 from ledger.api import paths  # noqa: F401 - registers the converters
 from ledger.api.kit.authentication import BILLING_WRITE, PAGES_WRITE
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import NotFound, ScopeMissing
-from ledger.api.kit.responses import ResponseSchema
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.api.kit.writing.responses import ResponseSchema
 from ledger.api.schemas.parameters import HOLDER_PATH
 from ledger.api.schemas.request_schemas import HOLDER
 from ledger.portal import links
@@ -46,8 +46,8 @@ class PageLinks(Endpoint):
         "Make a link to the customer's page",
         "The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone "
         "who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not "
-        "have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` "
-        "too. 404 on a server that does not serve the page.",
+        "have credits yet. With `allow_payments` the reader may pay and buy there, with `allow_plan_changes` cancel and change "
+        "subscriptions, and the key needs the scope `billing:write` too. 404 on a server that does not serve the page.",
         tag="Customer's page",
         scope=PAGES_WRITE,
         parameters=[HOLDER_PATH],
@@ -59,7 +59,7 @@ class PageLinks(Endpoint):
         if not links.is_served():
             raise NotFound
         asked = PAGE_LINK.make(fields | {"holder_id": holder})
-        if asked.allow_payments and not self.key.may(BILLING_WRITE):
+        if (asked.allow_payments or asked.allow_plan_changes) and not self.key.may(BILLING_WRITE):
             raise ScopeMissing(scope=BILLING_WRITE)
         made = links.link_of(asked, request)
         return json_response(PageLinkSerializer.body(made))

@@ -57,6 +57,8 @@ def shown_of(link: Link, request: HttpRequest, language: Language, before: Mappi
         action_url=lambda name: link.address("action", name),
         back_url=lambda name: link.address_from_outside(request, "step", name, **{BACK: 1}),
         allows_payments=link.allows_payments,
+        allows_plan_changes=link.allows_plan_changes,
+        plans=link.plans,
         only_step=link.step,
         before=before,
     )

@@ -20,7 +20,7 @@ from ledger import conf
 from ledger.errors import Invalid
 from ledger.records import Record
 from ledger.typesetting.languages import LANGUAGES
-from ledger.values import Boolean, Choice, CreditType, Holder, Integer, ListOf
+from ledger.values import Boolean, Choice, CreditType, Holder, Integer, ListOf, Text
 
 SALT: Final = "ledger/customer_page"
 PARAMETER: Final = "link"
@@ -28,6 +28,7 @@ PARAMETER: Final = "link"
 MAX_TOKEN_CHARACTERS: Final = 4_000
 LEAST_SECONDS, MOST_SECONDS, SECONDS = 60, 86_400, 900
 MOST_CREDIT_TYPES: Final = 20
+MOST_PLANS, MOST_PLAN_CHARACTERS = 20, 64
 NOT_SERVED: Final = 'The customer\'s page is not served: the project\'s URLs lack path("c/", include("ledger.portal.urls")).'
 
 
@@ -42,6 +43,19 @@ class LinkRequest(Record):
         bool,
         Boolean("Whether its reader may pay invoices, buy packs and set automatic top-ups there."),
     ] = False
+    allow_plan_changes: Annotated[
+        bool,
+        Boolean("Whether its reader may cancel subscriptions at the end of their period there, and move them to `plans`."),
+    ] = False
+    plans: Annotated[
+        list[str] | None,
+        ListOf(
+            Text("The ref of a plan.", least=1, most=MOST_PLAN_CHARACTERS),
+            "With `allow_plan_changes`: the plans that are on offer there; by default none.",
+            least=1,
+            most=MOST_PLANS,
+        ),
+    ] = None
     language: Annotated[
         str | None,
         Choice([one.code for one in LANGUAGES], "The language of the page; by default the customer's, otherwise en."),
@@ -54,6 +68,10 @@ class LinkRequest(Record):
     def check_whole(self) -> None:
         if self.allow_payments and self.hide_amounts:
             raise Invalid(pointer="/allow_payments", rule="not-both", detail="nobody pays an amount that is hidden")
+        if self.allow_plan_changes and self.hide_amounts:
+            raise Invalid(pointer="/allow_plan_changes", rule="not-both", detail="nobody takes a plan whose price is hidden")
+        if self.plans is not None and not self.allow_plan_changes:
+            raise Invalid(pointer="/plans", rule="not-alone", detail="belongs to a link with allow_plan_changes")
 
 
 class PageLink(NamedTuple):
@@ -71,6 +89,7 @@ class Link:
     Args:
         token: its text, for the addresses on the page.
         credit_types: the only credit types that are shown; empty for all.
+        plans: the refs of the plans on offer, to which its reader may move subscriptions.
         step: the only step that it opens, with what follows from it, such as the payment of one invoice; empty: the whole page.
     """
 
@@ -81,7 +100,14 @@ class Link:
     allows_payments: bool
     language: str | None
     credit_types: Sequence[str]
+    allows_plan_changes: bool = False
+    plans: Sequence[str] = ()
     step: str = ""
+
+    @property
+    def allows_actions(self) -> bool:
+        """Whether the page has buttons."""
+        return self.allows_payments or self.allows_plan_changes
 
     def address(self, view: str, *arguments: str, **query: Any) -> str:
         """Return the path of a view of the page, with the token."""
@@ -123,6 +149,8 @@ def link_of(asked: LinkRequest, request: Any = None) -> PageLink:
     claims = {"h": asked.holder_id, "e": ends, "a": asked.hide_amounts, "l": asked.language, "t": asked.credit_types or []}
     if asked.allow_payments:
         claims["p"] = True
+    if asked.allow_plan_changes:
+        claims["c"] = asked.plans or []
     query = urlencode({PARAMETER: _signer().sign_object(claims)})
     page, data = (f"{_address(name, request)}?{query}" for name in ("page", "data"))
     return PageLink(page, data, datetime.fromtimestamp(ends, UTC))
@@ -160,6 +188,8 @@ def read_link(token: str) -> Link | None:
         allows_payments=claims.get("p", False),
         language=claims["l"],
         credit_types=claims["t"],
+        allows_plan_changes="c" in claims,
+        plans=claims.get("c", ()),
         step=claims.get("s", ""),
     )
 

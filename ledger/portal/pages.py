@@ -6,13 +6,13 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldBooleanSwitchWidget
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from ledger.admin.kit.pages import ReadOnlyAdmin, form_page
 from ledger.admin.links import holder_url
 from ledger.operators import staff_log
 from ledger.portal import links
-from ledger.portal.links import NOT_SERVED
+from ledger.portal.links import MOST_PLAN_CHARACTERS, MOST_PLANS, NOT_SERVED
 from ledger.reads import Balance
 from ledger.typesetting.languages import LANGUAGES
 
@@ -37,11 +37,32 @@ class PageLinkForm(forms.Form):
         widget=UnfoldBooleanSwitchWidget(),
     )
 
+    allow_plan_changes = forms.BooleanField(
+        required=False,
+        help_text="The page then has buttons that cancel a subscription at the end of its period, or move it to another plan.",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+    plans = forms.CharField(
+        label="Plans on offer",
+        required=False,
+        max_length=MOST_PLANS * (MOST_PLAN_CHARACTERS + 2),
+        help_text="The refs of plans, with commas, such as team, pro. Empty: the customer can only cancel.",
+        widget=UnfoldAdminTextInputWidget(),
+    )
+
+    def clean_plans(self) -> list[str] | None:
+        """Return the refs; None without any."""
+        return list(filter(None, (each.strip() for each in self.cleaned_data["plans"].split(",")))) or None
+
     def clean(self) -> dict[str, Any]:
         """Refuse payments of amounts that are hidden."""
         given = super().clean() or {}
         if given.get("hide_amounts") and given.get("allow_payments"):
             self.add_error("allow_payments", "Nobody pays an amount that is hidden: choose one of both.")
+        if given.get("hide_amounts") and given.get("allow_plan_changes"):
+            self.add_error("allow_plan_changes", "Nobody takes a plan whose price is hidden: choose one of both.")
+        if given.get("plans") and not given.get("allow_plan_changes"):
+            self.add_error("plans", "Allow plan changes too, or leave this empty.")
         return given
 
 
@@ -73,11 +94,17 @@ def _shown_once(
         expires_in=given["expires_in"],
         hide_amounts=given["hide_amounts"],
         allow_payments=given["allow_payments"],
+        allow_plan_changes=given["allow_plan_changes"],
+        plans=given["plans"],
         language=given["language"] or None,
     )
     made = links.link_of(asked, request)
-    also = ", without amounts" if asked.hide_amounts else ", with payments" if asked.allow_payments else ""
-    details = f"until {made.expires_at:%Y-%m-%d %H:%M} UTC{also}"
+    also = [
+        *([", without amounts"] if asked.hide_amounts else []),
+        *([", with payments"] if asked.allow_payments else []),
+        *([f", with changes of plans ({', '.join(asked.plans or ['only cancelling'])})"] if asked.allow_plan_changes else []),
+    ]
+    details = f"until {made.expires_at:%Y-%m-%d %H:%M} UTC{''.join(also)}"
     staff_log.record(request, "page-link-made", about=f"holder {holder_id}", details=details)
     title = f"Customer's page of {holder_id}"
     context = {**model_admin.admin_site.each_context(request), "title": title, "made": made, "back": back}

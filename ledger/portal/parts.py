@@ -87,6 +87,7 @@ class Step:
         reload_seconds: the browser loads this page again after that time; None: it does not.
         fields, action, button: a form, the address of its action, and the text of its button.
         buttons: further buttons, each with its action.
+        is_refusal: it says why nothing was done.
     """
 
     title: str
@@ -102,6 +103,7 @@ class Step:
     action: str = ""
     button: str = ""
     buttons: Sequence[Cell] = ()
+    is_refusal: bool = False
 
 
 class Customer(Protocol):
@@ -129,7 +131,7 @@ class Customer(Protocol):
         """Do what a button of the page says, and return the name of the step that follows, "" for the page itself.
 
         A step that is shown once alone, since nothing of it is stored, is returned itself. Called only for a link with
-        `allow_payments`. None: the customer has no such button now.
+        `allow_payments` or `allow_plan_changes`. None: the customer has no such button now.
 
         Args:
             name: as in the address of the action. given: the fields of its form.
@@ -154,6 +156,7 @@ class Shown:
         document_url, action_url: return the address of a document, or of an action, by its name.
         back_url: returns the address, with its host, to which another site sends the customer back, by the name of the step.
         allows_payments: the customer may pay and buy.
+        allows_plan_changes: the customer may cancel subscriptions, and move them to the plans with these refs (`plans`).
         only_step: the link opens only this step, with what follows from it; empty: the whole page.
         before: of lists that are continued, by their name: only what is older than this.
     """
@@ -164,6 +167,8 @@ class Shown:
     action_url: Callable[[str], str] = field(repr=False)
     back_url: Callable[[str], str] = field(repr=False)
     allows_payments: bool = False
+    allows_plan_changes: bool = False
+    plans: Sequence[str] = ()
     only_step: str = ""
     before: Mapping[str, int] = field(default_factory=dict)
 

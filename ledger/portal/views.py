@@ -95,7 +95,7 @@ def _find_document(link: Link, name: str) -> Document | None:
 
 def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     """Do what a button of the page says, then show the step that follows, or the page."""
-    customer = customer_of(link.holder_id) if link.allows_payments else None
+    customer = customer_of(link.holder_id) if link.allows_actions else None
     if customer is None:
         return _gone(request)
     shown = shown_of(link, request, page_language(link, customer))
@@ -107,7 +107,7 @@ def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     if following is None:
         return _gone(request)
     if isinstance(following, Step):
-        return _step_page(request, link, customer, shown, following)
+        return _step_page(request, link, customer, shown, following, status=409 if following.is_refusal else 200)
     return _see_other(link.address("step", following) if following else link.address("page"))
 
 
@@ -116,7 +116,7 @@ action = by_link(_act, methods=("POST",), is_of_steps=True)
 
 def _step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     """Show a step. One that loads itself again, or goes on to another site, does so without a script."""
-    customer = customer_of(link.holder_id) if link.allows_payments else None
+    customer = customer_of(link.holder_id) if link.allows_actions else None
     if customer is None:
         return _gone(request)
     shown = shown_of(link, request, page_language(link, customer))

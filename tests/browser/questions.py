@@ -41,9 +41,9 @@ class Question:
     begins_at: str = HOME
 
 
-def asked_by_customers(words: str, answer: str, reason: str = "") -> Question:
+def asked_by_customers(words: str, answer: str) -> Question:
     """A question to the page of Willow & Söhne, whose link they have."""
-    return Question(words, (), answer, reason, CUSTOMERS_PAGE)
+    return Question(words, (), answer, begins_at=CUSTOMERS_PAGE)
 
 
 SUPPORT: Final = (
@@ -71,7 +71,9 @@ FINANCE: Final = (
         "Who owes most?", (Click("Who owes most"),), r"EUR [\d,.]+ EUR owed by \d+ customers?, .*Orchid Labs GmbH CUST-ORCHID"
     ),
     Question("How old are the debts of each customer?", (Click("The month before"),), r"1 to 30 days overdue [\d,.]+"),
-    Question("Remind this customer now.", (Click("See overdue invoices"), Click("Remind now")), r"Send the reminder"),
+    Question(
+        "Remind this customer now.", (Click("See overdue invoices"), Click("Remind now")), r"Remind of INV-\d+ now .*The mail has"
+    ),
     Question(
         "Stop the reminders of an invoice.",
         (Click("See overdue invoices"), Click("Stop reminders")),
@@ -129,8 +131,11 @@ CUSTOMERS: Final = (
     asked_by_customers("Is it overdue?", r"Overdue 22\.61 EUR"),
     asked_by_customers("Buy more.", r"Buy credits .*10,000 tokens .*Buy"),
     asked_by_customers("Whom do I ask?", r"Questions\? Ask Nimbus Computing"),
-    asked_by_customers(
-        "Change or cancel my plan.", "", "The page sells packs and takes payments; subscriptions change by the seller."
+    Question(
+        "Change or cancel my plan.",
+        (Click("Change or cancel"),),
+        r"Move to Team .*Cancel at the end of the period, on \d+ \w+ \d{4}",
+        begins_at=CUSTOMERS_PAGE,
     ),
 )
 

@@ -19,8 +19,6 @@ BILLED: Final = (
     "tests/billing/documents/invoice_payments/test_payments.py",
 )
 """What runs too without an application of billing."""
-FURTHER: Final = {"billing.payments": ("tests/billing/statements_in/test_booking.py",)}
-"""What runs too without one of them: files of banks pay invoices without providers and packs."""
 OPTIONAL: Final = tuple(name for name in INSTALLED_APPS if name.startswith(("ledger.", "billing.")))
 
 
@@ -39,7 +37,7 @@ def test_without_an_application_the_tests_of_the_rest_pass(application: str, dja
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", *QUICK]
     if application.startswith("billing."):
-        command += [*BILLED, *FURTHER.get(application, ())]
+        command += BILLED
     done = subprocess.run(
         command,
         cwd=BASE_DIR,

@@ -5708,6 +5708,10 @@ export interface components {
             hide_amounts?: boolean;
             /** @description Whether its reader may pay invoices, buy packs and set automatic top-ups there. Default: `false`. */
             allow_payments?: boolean;
+            /** @description Whether its reader may cancel subscriptions at the end of their period there, and move them to `plans`. Default: `false`. */
+            allow_plan_changes?: boolean;
+            /** @description With `allow_plan_changes`: the plans that are on offer there; by default none. */
+            plans?: string[];
             /** @description The language of the page; by default the customer's, otherwise en. */
             language?: components["schemas"]["LanguageEnum"];
             /** @description Only these credit types; all by default. */

@@ -1747,6 +1747,8 @@ def create_page_link(
     expires_in: int | None = None,
     hide_amounts: bool | None = None,
     allow_payments: bool | None = None,
+    allow_plan_changes: bool | None = None,
+    plans: Sequence[str] | None = None,
     language: LanguageEnum | None = None,
     credit_types: Sequence[str] | None = None,
 ) -> Call[PageLink]:
@@ -1754,8 +1756,8 @@ def create_page_link(
 
     The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone
     who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not
-    have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` too.
-    404 on a server that does not serve the page.
+    have credits yet. With `allow_payments` the reader may pay and buy there, with `allow_plan_changes` cancel and change
+    subscriptions, and the key needs the scope `billing:write` too. 404 on a server that does not serve the page.
 
     Scope: `pages:write`.
     """
@@ -1766,6 +1768,8 @@ def create_page_link(
             "expires_in": absent_if_none(expires_in),
             "hide_amounts": absent_if_none(hide_amounts),
             "allow_payments": absent_if_none(allow_payments),
+            "allow_plan_changes": absent_if_none(allow_plan_changes),
+            "plans": absent_if_none(plans),
             "language": absent_if_none(language),
             "credit_types": absent_if_none(credit_types),
         },

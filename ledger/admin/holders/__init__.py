@@ -1,0 +1,1 @@
+"""Holders: their list, the page of one of them, statements."""

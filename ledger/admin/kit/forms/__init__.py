@@ -1,0 +1,1 @@
+"""Forms that write: their fields come from the declaration of a request, and they have two steps."""

@@ -1,0 +1,1 @@
+"""From values, or from exceptions, to the bytes of a response."""

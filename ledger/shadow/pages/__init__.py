@@ -1,0 +1,1 @@
+"""The operators' page of the shadow."""

@@ -1,0 +1,1 @@
+"""The login of operators: name, password, code."""
