@@ -106,13 +106,67 @@ class Sales:
 FindPayment = Callable[[str, str], tuple[str, str] | None]
 """Takes a provider and its id of a payment; returns the noun and the name of what the payment has paid, or None."""
 
+
+class TransferOrder(Protocol):
+    """An order that a bank transfer pays; its text names it for people."""
+
+    @property
+    def pk(self) -> int:
+        """The id."""
+
+    @property
+    def currency(self) -> str:
+        """ISO 4217."""
+
+    @property
+    def amount_minor(self) -> int:
+        """What it costs, in minor units."""
+
+    @property
+    def invoice_id(self) -> int | None:
+        """The invoice that it is for; None if it is for something else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferOrders:
+    """Orders, such as those of packs, that a bank transfer pays beside invoices when its text has their reference.
+
+    Args:
+        model: of the orders.
+        named_in: takes a text; returns the ids of the orders whose references stand in it.
+        find: takes ids; returns the orders among them that a transfer pays, in their order.
+        bought_by: takes an order; returns the credit type and the number of the credits that it buys; None if it buys none.
+        book: takes the id of an order as `intent`, and what `billing.documents.invoice_payments.record_payment` takes.
+        explain: takes an order and the refusal of `book`; returns why no later try will book it; None if it is another refusal.
+    """
+
+    model: type[Any]
+    named_in: Callable[[str], Sequence[int]]
+    find: Callable[[Sequence[int]], Sequence[TransferOrder]]
+    bought_by: Callable[[Any], tuple[str, int] | None]
+    book: Callable[..., Any]
+    explain: Callable[[Any, Exception], str | None]
+
+
 SALES: Final[dict[str, Sales]] = {}
+_transfer_orders: Final[list[Callable[[], TransferOrders]]] = []
 _find_payment: Final[list[FindPayment]] = []
 
 
 def register_sales(given: Sales) -> None:
     """Show the money of these sales too."""
     SALES[given.what] = given
+
+
+def register_transfer_orders(load: Callable[[], TransferOrders]) -> None:
+    """Let transfers pay these orders too; the ones that were registered last are used."""
+    if load not in _transfer_orders:
+        _transfer_orders.append(load)
+
+
+def transfer_orders() -> TransferOrders | None:
+    """Return the orders that a transfer can pay beside invoices; None if no application has any."""
+    return _transfer_orders[-1]() if _transfer_orders else None
 
 
 def register_payments(find: FindPayment) -> None:

@@ -152,7 +152,7 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "ledger.telemetry.client_addresses.client_address"
-AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login.login_page.locked_out"
+AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login_page.locked_out"
 # ledger_project.operators.admin makes its page, in the design of the others.
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True

@@ -12,16 +12,15 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from ledger.admin.home.search import find_anything
+from ledger.admin.search import find_anything
 from ledger.api.calls.health import Health, Readiness
+from ledger.api.kit import problems
 from ledger.api.kit.request_errors import MethodNotAllowed
-from ledger.api.kit.writing import problems
 from ledger.operators import additions
 from ledger_project.api.documents import ProblemPage, Resources, Schema
 from ledger_project.monitoring import work_checks
 from ledger_project.monitoring.metrics_page import Metrics
-from ledger_project.operators import alert_rules, preferences
-from ledger_project.operators.login import two_step_pages
+from ledger_project.operators import alert_rules, preferences, two_step_pages
 
 admin.autodiscover()
 additions.register_attention(work_checks.disk_attention)

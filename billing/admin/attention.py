@@ -15,7 +15,7 @@ from billing.metering.partitions import month_after, months_ahead
 from billing.models import Customer, Invoice, Run, RunResult, ScheduledTask, Subscription, SuspendedBilling, VatCheck, VatLookup
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from billing.permissions import VIEW_INVOICE, VIEW_RUN, VIEW_SUBSCRIPTION, VIEW_VATLOOKUP
-from billing.rating.tax.vat import LookupOutcome
+from billing.rating.vat import LookupOutcome
 from billing.reads.documents import is_overdue
 from ledger.admin.kit.cells import day_words, instant_words, row_url
 from ledger.operators.additions import Attention

@@ -23,8 +23,8 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.operators.approvals import NoStake
 from ledger.values import MAX_METADATA_BYTES, InvalidValue, Metadata

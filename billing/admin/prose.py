@@ -14,8 +14,8 @@ from billing.rating.prices.overage import affordable, is_overage
 from billing.rating.prices.price import Price, PriceKind, Proration
 from billing.rating.prices.values import Conversion, Rounding
 from billing.rating.prices.wording import Wording, amount, number
-from billing.rating.tax.vat import NOTES, STANDARD, LookupOutcome, TaxBehavior
 from billing.rating.totals import CouponPer
+from billing.rating.vat import NOTES, STANDARD, LookupOutcome, TaxBehavior
 from ledger.admin.kit.cells import instant_words
 from ledger.units import unit_of
 

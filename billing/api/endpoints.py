@@ -14,15 +14,15 @@ from drf_spectacular.utils import OpenApiParameter
 
 from billing.errors import InvoiceGenerationBusy, NotFound, TaxesRefused, TaxesUnavailable
 from billing.request_keys import WriteResult, dry_run_once, execute_once, is_used
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import BILLING_READ, Key
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.reading.parsing import is_merge_patch, read, read_body
-from ledger.api.kit.reading.queries import DryRunQuery, query_parameters, read_query
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key
+from ledger.api.kit.parsing import is_merge_patch, read, read_body
+from ledger.api.kit.queries import DryRunQuery, query_parameters, read_query
+from ledger.api.kit.rendering import Response, in_key_order, json_response, write_response
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, in_key_order, json_response, write_response
 from ledger.database.locks import waits_bounded
 from ledger.errors import LedgerError, Refused
 from ledger.records import Record, Shape, shape_of

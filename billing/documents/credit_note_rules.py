@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from billing.rating.money import round_half_up, round_to_step
-from billing.rating.tax.amounts import AppliedTax, TaxLine, Treatment
+from billing.rating.tax_amounts import AppliedTax, TaxLine, Treatment
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from billing.models import (
     Seller,
 )
 from billing.rating.money import round_half_up
-from billing.rating.tax.amounts import Treatment, applied_taxes
+from billing.rating.tax_amounts import Treatment, applied_taxes
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock, sqlstate

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from django.utils import timezone
 
-from billing.documents.customer_credit.refunds import NewCreditRefund, take
-from billing.documents.customer_credit.rests import Rest, account_turn, open_credit
+from billing.documents.credit_refunds import NewCreditRefund, take
+from billing.documents.credit_rests import Rest, account_turn, open_credit
 from billing.documents.invoice_locks import payment_key
 from billing.documents.invoice_payments import set_paid_under
 from billing.errors import CreditPaymentExceeds, InvalidTransition

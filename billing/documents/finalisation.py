@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 from django.utils import timezone
 
-from billing.documents.customer_credit.rests import account_turn, has_kept_credit, set_against
-from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded, refund_unused
+from billing.documents.credit_rests import account_turn, has_kept_credit, set_against
 from billing.documents.invoice_locks import document_key
 from billing.documents.sellers import issuing_seller
+from billing.documents.unused_time import UnusedCredit, is_refunded, refund_unused
 from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line, Subscription
-from billing.rating.tax.amounts import applied_taxes
+from billing.rating.tax_amounts import applied_taxes
 from billing.rating.totals import credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock

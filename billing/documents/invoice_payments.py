@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing import additions
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.documents.invoice_locks import locked_invoice, payment_key
 from billing.documents.payment_matching import invoices_named_in
 from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched

@@ -8,8 +8,8 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
+from billing.documents.credit_rests import account_turn
 from billing.documents.credits_used import covered_claims, undo
-from billing.documents.customer_credit.rests import account_turn
 from billing.documents.finalisation import finalize_under, finalizing
 from billing.documents.invoice_locks import key_of, locked_invoice
 from billing.errors import (

@@ -19,11 +19,11 @@ from billing.orders.customers import customer_of
 from billing.orders.tax_policies import buyer_of, policy_of
 from billing.rating.money import minor_digits, round_half_up
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
-from billing.rating.tax.amounts import Taxable, TaxLine, applied_taxes, taxes
-from billing.rating.tax.rules import STANDARD_CLASS, TaxNotDeclared, TaxPolicy
-from billing.rating.tax.sales import SaleLine
-from billing.rating.tax.vat import STANDARD
+from billing.rating.tax_amounts import Taxable, TaxLine, applied_taxes, taxes
+from billing.rating.tax_rules import STANDARD_CLASS, TaxNotDeclared, TaxPolicy
+from billing.rating.tax_sales import SaleLine
 from billing.rating.values import Currency, Money, OneLine, Units
+from billing.rating.vat import STANDARD
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from billing.tax_providers.asking import asks_taxes
 from ledger import services as ledger

@@ -17,9 +17,9 @@ from billing.orders.customers import ADDRESS_LINES, DEFAULT_TERMS_DAYS
 from billing.rating.countries import CURRENCIES
 from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
-from billing.rating.tax.rules import ALIASES, TaxRules
-from billing.rating.tax.vat import EU
+from billing.rating.tax_rules import ALIASES, TaxRules
 from billing.rating.values import EMAIL, Country, Currency, ElectronicAddress, OneLine, Ref, VatId
+from billing.rating.vat import EU
 from billing.tax_providers.configured import is_configured
 from ledger import conf
 from ledger.database.lock_names import SELLERS

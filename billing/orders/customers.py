@@ -13,8 +13,8 @@ from billing.nouns import GoesOut, noun_fields
 from billing.orders import vat_lookups
 from billing.orders.vat_lookups import Lookup
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
-from billing.rating.tax.vat import VatStatus
 from billing.rating.values import Currency, ElectronicAddress, Email, OneLine, Ref, VatId
+from billing.rating.vat import VatStatus
 from ledger.database.lock_names import CUSTOMER, CUSTOMER_ACCOUNT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid

@@ -17,7 +17,7 @@ from billing.errors import CustomerStillBilled
 from billing.models import Customer, Invoice, ItemVersion, Subscription, VatCheck
 from billing.models.personal import erased_values, personal_columns, tables_about_people
 from billing.orders.customers import customer_of
-from billing.rating.tax.vat import VatStatus
+from billing.rating.vat import VatStatus
 from ledger.database.lock_names import CUSTOMER
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction

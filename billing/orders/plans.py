@@ -17,8 +17,8 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.overage import METER_PREFIX, OVERAGE_KEY, OveragePrice, definition, is_overage
 from billing.rating.prices.price import Price, PriceKind
 from billing.rating.prices.reading import PriceList, parse_price, parse_prices, price_dict
-from billing.rating.tax.vat import TaxBehavior
 from billing.rating.values import Currency, Money, NewInterval, Ref
+from billing.rating.vat import TaxBehavior
 from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid

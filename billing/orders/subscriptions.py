@@ -37,7 +37,7 @@ from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
 from billing.rating.prices.overage import METER_PREFIX, is_overage
 from billing.rating.prices.price import TAX_CLASS, PriceKind
-from billing.rating.tax.rules import STANDARD_CLASS
+from billing.rating.tax_rules import STANDARD_CLASS
 from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock

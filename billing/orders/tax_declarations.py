@@ -10,9 +10,9 @@ from billing.models import Tax
 from billing.models.columns import first_of
 from billing.rating.names import Names
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
-from billing.rating.tax.rules import STANDARD_CLASS
-from billing.rating.tax.vat import STANDARD
+from billing.rating.tax_rules import STANDARD_CLASS
 from billing.rating.values import Country, OneLine, Ref
+from billing.rating.vat import STANDARD
 from ledger.database.lock_names import TAX
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid

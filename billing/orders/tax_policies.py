@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 from billing.models import Customer, Seller
 from billing.models.personal import columns_on_documents
 from billing.orders.vat_lookups import NEWEST_SQL
-from billing.rating.tax.rules import DeclaredTax, Place, TaxPolicy, TaxRules
-from billing.rating.tax.sales import Party
-from billing.rating.tax.vat import relied_vat_id, vat_status_of
+from billing.rating.tax_rules import DeclaredTax, Place, TaxPolicy, TaxRules
+from billing.rating.tax_sales import Party
+from billing.rating.vat import relied_vat_id, vat_status_of
 from billing.tax_providers.asking import answers_to
 from ledger.database.statements import fetch_rows
 

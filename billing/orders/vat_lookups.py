@@ -16,7 +16,7 @@ from typing import Any, Final
 from django.utils import timezone
 
 from billing.models import DEFAULT_SELLER, Customer, Seller, VatCheck, VatLookup
-from billing.rating.tax.vat import LookupOutcome, vat_country
+from billing.rating.vat import LookupOutcome, vat_country
 from ledger import conf
 from ledger.errors import Invalid
 

@@ -11,7 +11,7 @@ from ledger import applications
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from billing.additions import CustomerPart
+    from billing.additions import CustomerPart, TransferOrders
     from ledger.operators.additions import Attention, Found
     from ledger.services.coming_credits import Lack, UnderWay
 
@@ -58,6 +58,7 @@ class PaymentsConfig(applications.LedgerApplication):
         billing_additions.register_laws(PURCHASE_LAWS | PROVIDER_LAWS)
         billing_additions.register_named_entries(NAMED_ENTRIES)
         billing_additions.register_payments(_find_purchase)
+        billing_additions.register_transfer_orders(_transfer_orders)
         billing_additions.register_sales(
             billing_additions.Sales(what="packs", permission=VIEW_PURCHASE, table="billing_purchase", minor="paid_minor")
         )
@@ -93,6 +94,12 @@ def _find_purchase(provider: str, payment: str) -> tuple[str, str] | None:
 
     found = Purchase.objects.filter(provider=provider, payment=payment).first()
     return None if found is None else ("purchase", str(found.pk))
+
+
+def _transfer_orders() -> "TransferOrders":
+    from billing.payments.collecting.transfer_orders import ORDERS
+
+    return ORDERS
 
 
 def _attention(request: Any) -> "list[Attention]":

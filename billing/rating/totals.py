@@ -18,7 +18,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from billing.rating.money import minor_digits, round_half_up, spread
-from billing.rating.tax.amounts import AppliedTax, Taxable, TaxLine, Treatment, taxes
+from billing.rating.tax_amounts import AppliedTax, Taxable, TaxLine, Treatment, taxes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
-from billing.rating.tax.vat import VatIdWrong, checked_vat_id
+from billing.rating.vat import VatIdWrong, checked_vat_id
 from ledger.records import Record
 from ledger.values import Choice, Currency, Holder, Integer, InvalidValue, Number, Text
 

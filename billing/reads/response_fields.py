@@ -1,4 +1,4 @@
-"""The types of fields in billing's responses: see `ledger.api.kit.writing.responses`. Times and decimal numbers are text."""
+"""The types of fields in billing's responses: see `ledger.api.kit.responses`. Times and decimal numbers are text."""
 
 from collections.abc import Callable, Mapping
 from functools import singledispatch
@@ -9,8 +9,8 @@ from rest_framework import serializers
 
 from billing.nouns import noun_fields
 from billing.rating.money import decimal_text
-from ledger.api.kit.writing.rendering import in_key_order, time_text
-from ledger.api.kit.writing.responses import Read, ResponseSchema, computed
+from ledger.api.kit.rendering import in_key_order, time_text
+from ledger.api.kit.responses import Read, ResponseSchema, computed
 from ledger.records import Record
 from ledger.values import Boolean, Choice, Integer, Metadata, Text, Value
 

@@ -23,8 +23,8 @@ from billing.rating.money import round_half_up, to_minor
 from billing.rating.periods import Interval, IntervalUnit, first_charged_instant, months_of
 from billing.rating.prices.pricing import quote
 from billing.rating.prices.reading import parse_price
-from billing.rating.tax.vat import TaxBehavior
 from billing.rating.totals import CouponTerms, Duration
+from billing.rating.vat import TaxBehavior
 from billing.reads.revenue_movement import CustomerMonth
 from billing.reads.revenue_value import Fee, HeldCoupon, monthly_minor_of
 from ledger.database.statements import fetch_rows

@@ -16,7 +16,7 @@ class StatementsInConfig(applications.LedgerApplication):
     name = "billing.statements_in"
     label = "billing_statements_in"
     verbose_name = "Bank statements"
-    needs = ("ledger", "billing", "billing.payments")
+    needs = ("ledger", "billing")
     permissions = "billing.statements_in.permissions"
 
     def ready(self) -> None:

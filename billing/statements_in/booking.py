@@ -14,25 +14,26 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from billing import additions
+from billing.additions import TransferOrder
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_matching import invoices_named_in
 from billing.models import Invoice, InvoicePayment
-from billing.payments.collecting.transfers import book_transfer
-from billing.payments.errors import PaymentIntentClosed, TransferTooSmall
-from billing.payments.models import Pack, PaymentIntent, Purchase
-from billing.payments.providers.manual_transfers import intents_in
 from billing.rating.limits import EARLIEST, MAX_MINOR
 from billing.rating.values import MANUAL
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.names import NEAR_DAYS, NamedEntry, are_texts_alike, name_entries, other_name
+from billing.statements_in.orders import ids_named_in, orders_named_in
 from billing.statements_in.statements import Statement, check_statements
 from ledger.database.lock_names import BANK_RECEIPTS
 from ledger.database.transactions import locked_transaction
-from ledger.errors import Invalid, Retryable
+from ledger.errors import Invalid, Refused, Retryable
 from ledger.operators import approvals
 from ledger.operators.approvals import Stake
 from ledger.values import MAX_REFERENCE_CHARACTERS
 
+Target = Invoice | TransferOrder
+"""What a receipt pays."""
 FAR_ABOVE: Final = 2
 """How many times what is due a receipt may be, before a person has to look at it."""
 MAX_WHY: Final = 500
@@ -107,7 +108,8 @@ def _settle(named: NamedEntry, file: str, outcome: BookedFile, *, actor: str, dr
 
 def _is_recorded(receipt: BankReceipt) -> bool:
     """Return whether somebody has recorded the receipt as a payment by its name."""
-    return any(model.objects.filter(provider=MANUAL, payment=receipt.name).exists() for model in (InvoicePayment, Purchase))
+    of_invoice = InvoicePayment.objects.filter(provider=MANUAL, payment=receipt.name)
+    return of_invoice.exists() or additions.find_payment(MANUAL, receipt.name) is not None
 
 
 def _receipt_of(named: NamedEntry, file: str, actor: str) -> BankReceipt:
@@ -130,14 +132,14 @@ def _likeness_to(named: NamedEntry) -> Callable[[BankReceipt], bool]:
     that both name. What the entry names is read once, and nothing of the receipts if it names nothing.
     """
     text = named.entry.words
-    intents = set(intents_in(text))
+    orders = set(ids_named_in(text))
 
     @cache
     def invoices() -> set[int]:
         return {invoice.pk for invoice in invoices_named_in(text)}
 
     def is_alike(receipt: BankReceipt) -> bool:
-        if are_texts_alike(receipt.text, text) or set(intents_in(receipt.text)) & intents:
+        if are_texts_alike(receipt.text, text) or set(ids_named_in(receipt.text)) & orders:
             return True
         return bool(invoices()) and any(invoice.pk in invoices() for invoice in invoices_named_in(receipt.text))
 
@@ -185,10 +187,8 @@ def _try_to_book(receipt: BankReceipt, *, actor: str) -> None:
             return
         except _NeedsSecond:
             left = Left("it is above the amount from which a second operator is needed", waits_for_person=True)
-        except PaymentIntentClosed as error:
-            left = Left(f"{target} is {error.facts['state']}", waits_for_person=True)
-        except TransferTooSmall:
-            left = Left(f"it is less than the pack of {target} costs", waits_for_person=True)
+        except Refused as refusal:
+            left = Left(_explain(target, refusal), waits_for_person=True)
         except (Retryable, Invalid) as error:
             left = Left(f"{error.title}: book the file again")
     receipt.refresh_from_db()
@@ -196,13 +196,22 @@ def _try_to_book(receipt: BankReceipt, *, actor: str) -> None:
     receipt.save(update_fields=["why", "waits_for_person"])
 
 
-def find_target(receipt: BankReceipt) -> Invoice | PaymentIntent | Left:
+def _explain(target: Target, refusal: Refused) -> str:
+    """Return why an order cannot be paid by a receipt; raise any other refusal."""
+    orders = additions.transfer_orders()
+    why = None if orders is None or isinstance(target, Invoice) else orders.explain(target, refusal)
+    if why is None:
+        raise refusal
+    return why
+
+
+def find_target(receipt: BankReceipt) -> Target | Left:
     """Return the one invoice or order that a receipt is to be booked for without a person, or why there is none."""
-    named: list[Invoice | PaymentIntent] = [*invoices_named_in(receipt.text)]
-    for intent in PaymentIntent.objects.filter(pk__in=intents_in(receipt.text), provider=MANUAL).order_by("pk"):
-        invoice = Invoice.objects.filter(pk=intent.invoice_id or 0).first()
+    named: list[Target] = [*invoices_named_in(receipt.text)]
+    for order in orders_named_in(receipt.text):
+        invoice = Invoice.objects.filter(pk=order.invoice_id or 0).first()
         if invoice is None or invoice not in named:
-            named.append(invoice or intent)
+            named.append(invoice or order)
     if len(named) != 1:
         return Left(_why_not_one(named))
     [target] = named
@@ -215,14 +224,14 @@ def find_target(receipt: BankReceipt) -> Invoice | PaymentIntent | Left:
     return _why_too_much(receipt, target) or target
 
 
-def _why_not_one(named: Sequence[Invoice | PaymentIntent]) -> str:
+def _why_not_one(named: Sequence[Target]) -> str:
     names = ", ".join(map(_name, named))
     if all(isinstance(each, Invoice) for each in named):
         return f"it names several invoices: {names}" if named else "it names no invoice"
     return f"it names several: {names}"
 
 
-def _why_too_much(receipt: BankReceipt, target: Invoice | PaymentIntent) -> Left | None:
+def _why_too_much(receipt: BankReceipt, target: Target) -> Left | None:
     due_minor = target.amount_remaining_minor if isinstance(target, Invoice) else target.amount_minor
     if receipt.amount_minor > FAR_ABOVE * due_minor:
         what = (
@@ -234,7 +243,7 @@ def _why_too_much(receipt: BankReceipt, target: Invoice | PaymentIntent) -> Left
     return None
 
 
-def _admit(receipt: BankReceipt, target: Invoice | PaymentIntent, actor: str) -> None:
+def _admit(receipt: BankReceipt, target: Target, actor: str) -> None:
     """Record what the receipt moves, or raise `_NeedsSecond`. Receipts of a day for one invoice or order add up.
 
     The lock of receipts makes it one after the other; see Note [The sum of a day] in `ledger.operators.approvals`.
@@ -242,8 +251,9 @@ def _admit(receipt: BankReceipt, target: Invoice | PaymentIntent, actor: str) ->
     if not approvals.limits():
         return
     stakes = [Stake(receipt.currency, receipt.amount_minor)]
-    if isinstance(target, PaymentIntent) and (pack := Pack.objects.filter(pk=target.pack_id or 0).first()) is not None:
-        stakes.append(Stake(pack.credit_type, (pack.credits + pack.bonus) * target.quantity))
+    orders = additions.transfer_orders()
+    if orders is not None and isinstance(target, orders.model) and (bought := orders.bought_by(target)) is not None:
+        stakes.append(Stake(*bought))
     operator = f"{actor} for {_name(target)}"
     content = {"receipt": receipt.name, "amount_minor": receipt.amount_minor}
     if not approvals.admit(
@@ -255,7 +265,7 @@ def _admit(receipt: BankReceipt, target: Invoice | PaymentIntent, actor: str) ->
         raise _NeedsSecond
 
 
-def _name(named: Invoice | PaymentIntent, word: str = "") -> str:
+def _name(named: Target, word: str = "") -> str:
     return f"{word}{named.number}" if isinstance(named, Invoice) else str(named)
 
 
@@ -263,10 +273,13 @@ def _paid_at(receipt: BankReceipt) -> datetime:
     return datetime.combine(receipt.booked_on, time(), UTC)
 
 
-def book_receipt(receipt: BankReceipt, target: Invoice | PaymentIntent, *, actor: str) -> None:
+def book_receipt(receipt: BankReceipt, target: Target, *, actor: str) -> None:
     """Record the receipt as a payment of the invoice, or as the transfer of the order; or raise and write nothing.
 
-    Raises: what `record_payment` and `book_transfer` raise.
+    Args:
+        target: an invoice, or an order of `billing.additions.transfer_orders`.
+
+    Raises: what `record_payment`, or `book` of the orders, raises.
     """
     fields: dict[str, Any] = {
         "payment": receipt.name, "amount_minor": receipt.amount_minor, "currency": receipt.currency,
@@ -275,7 +288,9 @@ def book_receipt(receipt: BankReceipt, target: Invoice | PaymentIntent, *, actor
     if isinstance(target, Invoice):
         record_payment(invoice=target.pk, provider=MANUAL, **fields)
     else:
-        book_transfer(intent=target.pk, **fields)
+        orders = additions.transfer_orders()
+        assert orders is not None, "an order is of those that are registered"
+        orders.book(intent=target.pk, **fields)
     receipt.state = BankReceipt.State.BOOKED
     receipt.invoice_id = target.pk if isinstance(target, Invoice) else None
     receipt.payment_intent_id = None if isinstance(target, Invoice) else target.pk

@@ -2,12 +2,19 @@
 
 from typing import Final
 
+from django.apps import apps
+
 from billing.exports import OF_CUSTOMER, export_of
 from billing.statements_in.models import BankReceipt
 
+_PAID: Final = {
+    "invoice_id": "billing_invoice",
+    **({"payment_intent_id": "billing_paymentintent"} if apps.is_installed("billing.payments") else {}),
+}
 _OF_RECEIPT: Final = {
-    "customer": f"""(e.invoice_id IN (SELECT id FROM billing_invoice WHERE {OF_CUSTOMER.format("customer_id")})
-        OR e.payment_intent_id IN (SELECT id FROM billing_paymentintent WHERE {OF_CUSTOMER.format("customer_id")}))"""
+    "customer": " OR ".join(
+        f"e.{column} IN (SELECT id FROM {table} WHERE {OF_CUSTOMER.format('customer_id')})" for column, table in _PAID.items()
+    ).join("()")
 }
 RECEIPTS: Final = export_of(
     "bank-receipts", "money that a bank's statement says came in", BankReceipt, _OF_RECEIPT, order="e.id", dated="recorded_at"

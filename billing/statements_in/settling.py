@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from billing.documents.payment_matching import invoices_named_in
-from billing.models import Invoice
 from billing.models.columns import first_of
-from billing.payments.models import PaymentIntent
-from billing.payments.providers.manual_transfers import intents_in
-from billing.rating.values import MANUAL
-from billing.statements_in.booking import book_receipt, settle_receipt
+from billing.statements_in.booking import Target, book_receipt, settle_receipt
 from billing.statements_in.models import BankReceipt
+from billing.statements_in.orders import orders_named_in
 from ledger.database.lock_names import BANK_RECEIPTS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -43,7 +40,7 @@ def _book(request: ReceiptBooking) -> BankReceipt:
         NotFound: the receipt does not exist.
         Invalid: it is booked or put aside already.
         Invalid: the name is of no invoice or order, or of several; or its currency is another one.
-        PaymentIntentClosed, TransferTooSmall: as `book_transfer` raises them.
+        Refused: the order is closed, or the receipt is less than it costs.
     """
     with locked_transaction(BANK_RECEIPTS()):
         receipt = _left_receipt(request.receipt)
@@ -80,9 +77,8 @@ def _left_receipt(receipt_id: int) -> BankReceipt:
     return receipt
 
 
-def _named_target(text: str) -> Invoice | PaymentIntent:
-    named: list[Invoice | PaymentIntent] = [*invoices_named_in(text)]
-    named += PaymentIntent.objects.filter(pk__in=intents_in(text), provider=MANUAL)
+def _named_target(text: str) -> Target:
+    named: list[Target] = [*invoices_named_in(text), *orders_named_in(text)]
     if len(named) != 1:
         nothing = f"no invoice has the number {text!r}, and no payment intent this reference"
         detail = "it names several; give one number or reference" if named else nothing

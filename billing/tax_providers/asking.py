@@ -18,7 +18,7 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from billing.errors import TaxesRefused, TaxesUnavailable
-from billing.rating.tax.sales import LineTaxes, NotUsable, Sale, TaxProvider, ensure_usable
+from billing.rating.tax_sales import LineTaxes, NotUsable, Sale, TaxProvider, ensure_usable
 from billing.tax_providers.configured import tax_provider
 from billing.tax_providers.recording import recorded
 from ledger.database.transactions import joins

@@ -1,6 +1,6 @@
 """The provider of taxes that this deployment has, by settings.TAX_PROVIDER: `{"class": "shop.taxes.Avalara", …}`.
 
-The class is a subclass of `billing.rating.tax.sales.TaxProvider`; the other members are the arguments with which it is made.
+The class is a subclass of `billing.rating.tax_sales.TaxProvider`; the other members are the arguments with which it is made.
 """
 
 import os
@@ -14,7 +14,7 @@ from django.dispatch import receiver
 from django.utils.module_loading import import_string
 
 from billing.errors import TaxesUnavailable
-from billing.rating.tax.sales import TaxProvider
+from billing.rating.tax_sales import TaxProvider
 
 CLASS: Final = "class"
 NONE: Final = "this deployment has no provider of taxes: see settings.TAX_PROVIDER"

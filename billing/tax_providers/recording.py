@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any
 
 from billing.models import Tax
-from billing.rating.tax.sales import FoundTax, LineTaxes, in_order
+from billing.rating.tax_sales import FoundTax, LineTaxes, in_order
 from ledger.database.lock_names import TAX
 from ledger.database.transactions import locked_transaction
 

@@ -10,7 +10,7 @@ from django.db import Error, connection
 
 from billing.models import Customer, VatCheck
 from billing.orders.vat_lookups import Lookup, is_looked_up, keep, keep_new, requester_of
-from billing.rating.tax.vat import EU
+from billing.rating.vat import EU
 from billing.tax_services import vies
 from ledger import conf
 from ledger.database.lock_names import CUSTOMER, VAT_CHECKS

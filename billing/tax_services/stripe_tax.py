@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final
 import stripe
 
 from billing.errors import TaxesRefused, TaxesUnavailable
-from billing.rating.tax.rules import STANDARD_CLASS
-from billing.rating.tax.sales import FoundTax, LineTaxes, Party, Sale, SaleLine, TaxProvider
-from billing.rating.tax.vat import STANDARD, VatStatus, vat_country
+from billing.rating.tax_rules import STANDARD_CLASS
+from billing.rating.tax_sales import FoundTax, LineTaxes, Party, Sale, SaleLine, TaxProvider
+from billing.rating.vat import STANDARD, VatStatus, vat_country
 from billing.stripe_client import connect
 from billing.stripe_units import minor_of, units_of
 

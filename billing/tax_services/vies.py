@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 from billing.orders.vat_lookups import Lookup
-from billing.rating.tax.vat import LookupOutcome
+from billing.rating.vat import LookupOutcome
 from ledger import conf
 
 WRITE_TIMEOUT_S: Final = 5

@@ -6,15 +6,15 @@ Without the applications on which they are built, no page is registered, and a s
 from ledger.operators import installed
 
 if not installed.missing():
-    from ledger.admin.entries.admin import EntryAdmin
-    from ledger.admin.entries.batches import BatchAdmin
-    from ledger.admin.entries.refusals import RefusalAdmin
-    from ledger.admin.forms.api_keys import ApiKeyAdmin
-    from ledger.admin.forms.credit_types import CreditTypeAdmin
-    from ledger.admin.forms.rates import RateAdmin
-    from ledger.admin.holders.accounts import AccountAdmin
-    from ledger.admin.home.approvals import ApprovalAdmin
-    from ledger.admin.home.staff_events import StaffEventAdmin
+    from ledger.admin.accounts import AccountAdmin
+    from ledger.admin.api_keys import ApiKeyAdmin
+    from ledger.admin.approvals import ApprovalAdmin
+    from ledger.admin.batches import BatchAdmin
+    from ledger.admin.credit_types import CreditTypeAdmin
+    from ledger.admin.entries import EntryAdmin
+    from ledger.admin.rates import RateAdmin
+    from ledger.admin.refusals import RefusalAdmin
+    from ledger.admin.staff_events import StaffEventAdmin
 
     __all__ = [
         "AccountAdmin",

@@ -10,12 +10,12 @@ from ledger import reads, services
 from ledger.api.etags import expected_sequence
 from ledger.api.kit.authentication import Key
 from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, QueuedRequest, Reading, Step
-from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
-from ledger.api.kit.reading.parsing import read, read_body
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
+from ledger.api.kit.parsing import read, read_body
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import LabelBound, NotFound
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, write_response
 from ledger.api.schemas import response_schemas
 from ledger.api.schemas.parameters import BUDGET_PATH, HOLDER_PATH, IF_MATCH_HEADER, RECURRING_PATH, SEQUENCE_PATH
 from ledger.api.schemas.request_schemas import BUDGET, HOLD, RECURRING_GRANT, WaitQuery, body_of, names_no_entry

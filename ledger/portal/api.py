@@ -9,10 +9,10 @@ from rest_framework import serializers
 from ledger.api import paths  # noqa: F401 - registers the converters
 from ledger.api.kit.authentication import BILLING_WRITE, PAGES_WRITE
 from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import NotFound, ScopeMissing
+from ledger.api.kit.responses import ResponseSchema
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
-from ledger.api.kit.writing.responses import ResponseSchema
 from ledger.api.schemas.parameters import HOLDER_PATH
 from ledger.api.schemas.request_schemas import HOLDER
 from ledger.portal import links

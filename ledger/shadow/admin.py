@@ -3,6 +3,6 @@
 from ledger.operators import installed
 
 if not installed.missing():
-    from ledger.shadow.pages.accounts import ObservationAdmin
+    from ledger.shadow.account_pages import ObservationAdmin
 
     __all__ = ["ObservationAdmin"]

@@ -3,7 +3,7 @@
 from ledger.operators import installed
 
 if not installed.missing():
-    from ledger.signals.pages.alerts import AlertAdmin
-    from ledger.signals.pages.webhooks import WebhookAdmin
+    from ledger.signals.alert_pages import AlertAdmin
+    from ledger.signals.webhook_pages import WebhookAdmin
 
     __all__ = ["AlertAdmin", "WebhookAdmin"]

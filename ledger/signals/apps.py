@@ -31,7 +31,7 @@ class SignalsConfig(applications.LedgerApplication):
 
 def _entry_body(entry: Any) -> dict[str, Any]:
     """Return an entry as the API shows it, or a refusal with its problem. The API is loaded by who sends the first one."""
-    from ledger.api.kit.writing import problems
+    from ledger.api.kit import problems
     from ledger.api.schemas.response_schemas import EntrySerializer, RefusalSerializer
     from ledger.journal import refusal_from_record
     from ledger.rules.instants import to_text

@@ -29,11 +29,11 @@ from ledger.errors import FeedUnavailable
 from ledger.reads.entry_feed import feed_end
 from ledger.rules import Entry
 from ledger.rules.instants import from_us, to_text, to_us
-from ledger.signals.alerts import watching
-from ledger.signals.alerts.budgets import BudgetReports
-from ledger.signals.alerts.declarations import alerts_of
-from ledger.signals.alerts.states import Alert, AlertSignal
-from ledger.signals.alerts.watching import Watch
+from ledger.signals import alert_watching
+from ledger.signals.alert_declarations import alerts_of
+from ledger.signals.alert_states import Alert, AlertSignal
+from ledger.signals.alert_watching import Watch
+from ledger.signals.budget_reports import BudgetReports
 from ledger.signals.types import BUDGET_EXCEEDED, types_of
 from ledger.values import encode_json
 
@@ -235,13 +235,13 @@ def _look_at_alerts(fed: Fed) -> None:
             subscribed = _subscribed()
             if subscribed is None:
                 return
-            page = watching.next_page()
-            holders = watching.due_holders() if page is None else page.holders
+            page = alert_watching.next_page()
+            holders = alert_watching.due_holders() if page is None else page.holders
             for holder in holders:
                 _feed_holder(fed, holder, subscribed)
                 _look_at(holder, subscribed)
             if page is not None:
-                watching.note(page)
+                alert_watching.note(page)
             _spread_all()
         is_over = page is None and not holders
 

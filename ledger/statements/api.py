@@ -13,9 +13,9 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from ledger.api import paths  # noqa: F401 - registers the converters
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import PDF, Response, pdf_response
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.writing.rendering import PDF, Response, pdf_response
 from ledger.api.schemas.parameters import HOLDER_PATH
 from ledger.api.schemas.request_schemas import EntryQuery
 from ledger.statements.statements import statement_file_name, statement_pdf

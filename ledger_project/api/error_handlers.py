@@ -10,11 +10,11 @@ from django.template.loader import render_to_string
 from rest_framework import exceptions as rest_framework
 
 from ledger.api.kit.endpoint import unknown_path
-from ledger.api.kit.reading.requests import request_id
+from ledger.api.kit.problems import ProblemResponse, body, problem_response
+from ledger.api.kit.rendering import for_django
 from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable
-from ledger.api.kit.writing.problems import ProblemResponse, body, problem_response
-from ledger.api.kit.writing.rendering import for_django
-from ledger.api.kit.writing.server_errors import Forbidden, InternalError
+from ledger.api.kit.requests import request_id
+from ledger.api.kit.server_errors import Forbidden, InternalError
 
 TEXTS: Final = {
     400: ("The request is not valid", "This page does not accept what the browser sent. Go back and try again."),

@@ -25,7 +25,7 @@ from billing.orders import customers, plans, subscriptions
 from billing.orders.coupons import create_coupon
 from billing.orders.tax_declarations import NewTax, declare
 from billing.rating.periods import Interval, IntervalUnit
-from ledger.signals.alerts.declarations import AlertRequest, set_alert
+from ledger.signals.alert_declarations import AlertRequest, set_alert
 from ledger.signals.models import Alert, Webhook
 from ledger.signals.webhooks import WebhookRequest, create_webhook
 from ledger_project.demonstration.company import (

@@ -9,7 +9,7 @@ from ledger.database import checks
 from ledger.errors import LedgerError
 from ledger_project.monitoring import node_checks, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok
-from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
+from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 
 
 def two_step_login(connection: BaseDatabaseWrapper) -> CheckResult:

@@ -11,8 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from ledger.api.kit.authentication import secret_of
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
+from ledger.api.kit.rendering import Response
 from ledger.api.kit.request_errors import NotFound, Unauthenticated
-from ledger.api.kit.writing.rendering import Response
 from ledger.database.queues import Queue
 from ledger.telemetry.metrics import all_processes, write_counts
 from ledger_project.monitoring.gauges import DatabaseGauges

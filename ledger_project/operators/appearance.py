@@ -194,7 +194,7 @@ UNFOLD: Final[dict[str, Any]] = {
     "SITE_SYMBOL": "account_balance",
     "SITE_URL": "/docs",
     "ENVIRONMENT": "ledger_project.operators.appearance.environment",
-    "LOGIN": {"form": "ledger_project.operators.login.login_page.LoginForm"},
+    "LOGIN": {"form": "ledger_project.operators.login_page.LoginForm"},
     "ACCOUNT": {
         "navigation": [
             {"title": "Preferences", "link": reverse_lazy("preferences")},
@@ -202,7 +202,7 @@ UNFOLD: Final[dict[str, Any]] = {
             {"title": "Change password", "link": reverse_lazy("admin:password_change")},
         ]
     },
-    "DASHBOARD_CALLBACK": "ledger.admin.home.page.context",
+    "DASHBOARD_CALLBACK": "ledger.admin.home.context",
     "STYLES": [lambda request: static("ledger/pages.css")],
     "SCRIPTS": [lambda request: static("ledger/keyboard.js")],
     "SHOW_HISTORY": False,

@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 
-from ledger.api.kit.reading.requests import request_id
+from ledger.api.kit.requests import request_id
 from ledger.operators import staff_log
-from ledger_project.operators.login import two_step
+from ledger_project.operators import two_step
 from ledger_project.operators.preferences import time_zone
 
 PAGES = "/admin/"

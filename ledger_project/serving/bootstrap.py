@@ -44,7 +44,7 @@ from ledger.models import SCOPES, ApiKey
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
-from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
+from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving import postgres
 from ledger_project.serving.web import PREPARED_WHEN_FREE
 

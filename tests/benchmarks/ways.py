@@ -98,11 +98,11 @@ def parts() -> dict[str, tuple[Work, Work]]:
     from django.urls import get_resolver
     from rest_framework import parsers, renderers, serializers
 
+    from ledger.api.kit import parsing
     from ledger.api.kit.endpoint import ensure_acceptable
     from ledger.api.kit.front import application
-    from ledger.api.kit.reading import parsing
-    from ledger.api.kit.reading.requests import Request
-    from ledger.api.kit.writing.rendering import Response, json_response
+    from ledger.api.kit.rendering import Response, json_response
+    from ledger.api.kit.requests import Request
     from ledger.api.schemas import examples
     from ledger.api.schemas.request_schemas import body_of
     from ledger.rules import SpendRequest

@@ -115,8 +115,7 @@ def _parts() -> dict[str, float]:
     from django.db import connection, transaction
 
     from ledger import rules
-    from ledger.api.kit.reading import parsing
-    from ledger.api.kit.writing import rendering
+    from ledger.api.kit import parsing, rendering
     from ledger.api.schemas import request_schemas, response_schemas
     from ledger.entries import rows
     from ledger.rules import AccountState, Lot, SpendRequest

@@ -18,7 +18,7 @@ from billing.models import Invoice, Subscription, Tax, VatLookup
 from billing.orders import coupons
 from billing.orders.tax_declarations import NewTax, declare
 from billing.orders.vat_lookups import Lookup, keep
-from billing.rating.tax.vat import LookupOutcome
+from billing.rating.vat import LookupOutcome
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 SELLER = {"name": "Fern Software GmbH", "line1": "Lindenstr. 4", "postal_code": "10969", "city": "Berlin", "country": "DE"}

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from ledger import services
-from ledger.admin.home.page import LONG_WAIT_S
+from ledger.admin.home import LONG_WAIT_S
 from ledger.database.locks import holder_key, lock_number
 from ledger.reads.lock_report import current_locks
 from tests.browser.chromium import Visit

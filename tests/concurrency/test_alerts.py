@@ -13,9 +13,9 @@ from django.db import connection
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import LockBusy
+from ledger.signals import alert_watching
 from ledger.signals import feed as feeding
-from ledger.signals.alerts import watching
-from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
+from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookRequest, create_webhook
 from ledger.testing import unique
@@ -46,7 +46,7 @@ def signals(holder: str) -> list[str]:
 
 def two_workers_meet(monkeypatch: pytest.MonkeyPatch, holder: str, *, both: bool) -> list[BaseException]:
     """Let two workers feed at once: both read the states before either writes, or the second tries while the first has read."""
-    read = watching._states
+    read = alert_watching._states
     is_reading, may_go_on = threading.Event(), threading.Event()
     meet = threading.Barrier(2)
 
@@ -61,7 +61,7 @@ def two_workers_meet(monkeypatch: pytest.MonkeyPatch, holder: str, *, both: bool
                 assert may_go_on.wait(HANGS_S)
         return found
 
-    monkeypatch.setattr(watching, "_states", states)
+    monkeypatch.setattr(alert_watching, "_states", states)
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -83,7 +83,7 @@ def two_workers_meet(monkeypatch: pytest.MonkeyPatch, holder: str, *, both: bool
         may_go_on.set()
     for thread in (first, second):
         thread.join()
-    monkeypatch.setattr(watching, "_states", read)
+    monkeypatch.setattr(alert_watching, "_states", read)
     return errors
 
 

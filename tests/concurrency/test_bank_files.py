@@ -36,7 +36,7 @@ from billing.payments.collecting import transfers
 from tests.concurrency.test_bank_files import statement_of
 
 where, lines = sys.argv[1], [each.split("=") for each in sys.argv[2:]]
-module, name = (booking, "book_transfer") if where == "between the lines" else (transfers, "apply_under")
+module, name = (booking, "book_receipt") if where == "between the lines" else (transfers, "apply_under")
 real, seen = getattr(module, name), []
 
 def dies(*arguments, **named):

@@ -10,8 +10,8 @@ from unittest import mock
 import psycopg
 from django.db import IntegrityError, connection, transaction
 
-from billing.documents.customer_credit import refunds, rests
-from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
+from billing.documents import credit_refunds, credit_rests
+from billing.documents.credit_refunds import NewCreditRefund, deposit_in, refund_in
 from billing.errors import RefundExceedsCredit
 from billing.generator.options import Options
 from billing.generator.run import generate
@@ -45,14 +45,14 @@ def taken_minor(customer: Customer) -> list[int]:
 @contextmanager
 def both_have_looked() -> Iterator[None]:
     """Stop each that reads the customer's credit until two have read it."""
-    barrier, real = threading.Barrier(2), rests.open_credit
+    barrier, real = threading.Barrier(2), credit_rests.open_credit
 
     def together(*arguments: Any) -> Any:
         found = real(*arguments)
         barrier.wait(30)
         return found
 
-    with mock.patch.object(rests, "open_credit", together), mock.patch.object(refunds, "open_credit", together):
+    with mock.patch.object(credit_rests, "open_credit", together), mock.patch.object(credit_refunds, "open_credit", together):
         yield
 
 
@@ -60,7 +60,7 @@ def both_have_looked() -> Iterator[None]:
 def first_waits_for_second(raw_connection: Connect, customer: Customer) -> Iterator[Callable[[int], None]]:
     """Stop the first after its read, until the second waits for the lock of the account."""
     has_read = threading.Event()
-    real = rests.open_credit
+    real = credit_rests.open_credit
     looker = raw_connection(autocommit=True)
     number = lock_number(account_key(customer.ref))
 
@@ -77,7 +77,7 @@ def first_waits_for_second(raw_connection: Connect, customer: Customer) -> Itera
         if index:
             assert has_read.wait(30)
 
-    with mock.patch.object(rests, "open_credit", slowly), mock.patch.object(refunds, "open_credit", slowly):
+    with mock.patch.object(credit_rests, "open_credit", slowly), mock.patch.object(credit_refunds, "open_credit", slowly):
         yield turn
 
 
@@ -120,7 +120,7 @@ def test_without_the_lock_the_database_refuses_the_second(committed_db: None, ru
     def one(index: int) -> Any:
         return generate.generate(ref=subscriptions[index].ref, options=Options(as_of=at(1, 1)))
 
-    with mock.patch.object(rests, "advisory_lock", no_lock), both_have_looked():
+    with mock.patch.object(credit_rests, "advisory_lock", no_lock), both_have_looked():
         results = run_threads(one, 2)
     assert sorted(type(each).__name__ for each in results) == ["GenerationResult", "IntegrityError"], results
     [refused] = [each for each in results if isinstance(each, IntegrityError)]
@@ -147,7 +147,7 @@ def test_control_without_lock_and_rest_the_same_credit_pays_twice(
         return generate.generate(ref=subscriptions[index].ref, options=Options(as_of=at(1, 1))).invoices
 
     try:
-        with mock.patch.object(rests, "advisory_lock", no_lock), both_have_looked():
+        with mock.patch.object(credit_rests, "advisory_lock", no_lock), both_have_looked():
             results = run_threads(one, 2)
         assert [[made.amount_due_minor for made in each] for each in results] == [[0], [0]], results
         (taken,) = owner.execute(f"SELECT sum(amount_minor) FROM {schema}.billing_creditnoteuse").fetchone() or (0,)

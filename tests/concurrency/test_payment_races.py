@@ -10,7 +10,7 @@ from django.db import DatabaseError, IntegrityError
 
 from billing.documents import credit_payments, invoice_locks, invoice_payments, invoices, payment_returns
 from billing.documents.credit_payments import pay_with_credit
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.documents.invoice_locks import invoice_key, payment_key
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in

@@ -10,9 +10,9 @@ import psycopg
 from django.db import IntegrityError
 
 from billing.models import Amendment, MovedSubscription, PlanMove, Subscription
-from billing.orders.plan_moves import walking as plan_moves
-from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.orders.plan_moves.walking import move_one
+from billing.orders import plan_move_walk as plan_moves
+from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
+from billing.orders.plan_move_walk import move_one
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import lock_number
 from ledger.database.transactions import own_or_joined

@@ -18,7 +18,7 @@ from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.models import Claim, Cursor, Invoice, NumberSeries, Subscription, Tax
 from billing.orders import tax_policies
-from billing.rating.tax.sales import FoundTax, LineTaxes
+from billing.rating.tax_sales import FoundTax, LineTaxes
 from billing.tax_providers import asking, recording
 from billing.tax_providers.configured import tax_provider
 from billing.testing import CustomerFactory, PlanFactory, SubscriptionFactory, recurring

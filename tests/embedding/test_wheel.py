@@ -115,7 +115,7 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
         ([], "ledger", "ledger", "api,admin,testing,senders", "ledger.services.execute"),
         (["webhooks"], "ledger,ledger.signals", "ledger", "api,admin,testing", "ledger.signals.sending"),
         (["api"], "ledger", "ledger", "admin,testing,senders", "ledger.api.urls"),
-        (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.admin.holders.page"),
+        (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.admin.holder_page"),
         (["testing"], "ledger", "ledger", "api,admin,senders", "ledger.testing.factories"),
         (["billing"], "ledger,billing", "billing", "api,admin,testing,stripe", "billing.generator.run.generate"),
         (["billing", "payments"], "ledger,billing", "billing", "api,admin,testing", "billing.payments.providers.stripe_payments"),

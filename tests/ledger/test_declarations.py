@@ -19,9 +19,8 @@ from billing.api.schemas import plan_moves as plan_move_schemas
 from billing.api.schemas import request_schemas as billing_schemas
 from billing.books.api import calls as book_api
 from billing.books.api import months as month_api
-from billing.documents import credit_notes, invoices, one_off_invoices, sellers
+from billing.documents import credit_notes, credit_refunds, invoices, one_off_invoices, sellers
 from billing.documents.brand import Logo
-from billing.documents.customer_credit import refunds
 from billing.dunning import outcomes as mail_outcomes
 from billing.dunning.api import schemas as mail_schemas
 from billing.metering import meters, usage
@@ -36,7 +35,7 @@ from billing.rating.prices.reading import PriceList, PriceValue
 from billing.rating.values import Currency
 from ledger import rules
 from ledger.api.calls import health
-from ledger.api.kit.reading.queries import QueryBoolean, QueryInteger
+from ledger.api.kit.queries import QueryBoolean, QueryInteger
 from ledger.api.schemas import request_schemas
 from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, MetadataPair
 from ledger.errors import Invalid
@@ -100,7 +99,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         intent_schemas,
         plan_move_schemas,
         mail_outcomes,
-        refunds,
+        credit_refunds,
         one_off_invoices,
     )
     records = {

@@ -28,7 +28,7 @@ def registered_parts() -> list[list[object]]:
         chains._TABLES, pay_links._registered, list(billing_additions._laws), billing_additions.INVOICE_PAGE._parts,
         list(billing_additions.INVOICE_PAGE.operations), vat_lookups._services,
         list(billing_additions.SALES), billing_additions._find_payment, billing_additions._customer_payments,
-        billing_additions._named_entries, list(additions._references),
+        billing_additions._named_entries, billing_additions._transfer_orders, list(additions._references),
     )  # fmt: skip
     return [list(each) for each in lists]
 

@@ -19,6 +19,8 @@ BILLED: Final = (
     "tests/billing/documents/invoice_payments/test_payments.py",
 )
 """What runs too without an application of billing."""
+FURTHER: Final = {"billing.payments": ("tests/billing/statements_in/test_booking.py",)}
+"""What runs too without one of them: files of banks pay invoices without providers and packs."""
 OPTIONAL: Final = tuple(name for name in INSTALLED_APPS if name.startswith(("ledger.", "billing.")))
 
 
@@ -37,7 +39,7 @@ def test_without_an_application_the_tests_of_the_rest_pass(application: str, dja
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", *QUICK]
     if application.startswith("billing."):
-        command += BILLED
+        command += [*BILLED, *FURTHER.get(application, ())]
     done = subprocess.run(
         command,
         cwd=BASE_DIR,

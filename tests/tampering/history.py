@@ -13,7 +13,7 @@ from django.db import connection
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
 from billing.documents.credit_payments import pay_with_credit
-from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
+from billing.documents.credit_refunds import NewCreditRefund, deposit_in, refund_in
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.payment_returns import record_payment_return
@@ -31,8 +31,8 @@ from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
-from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.orders.plan_moves.walking import carry_out
+from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
+from billing.orders.plan_move_walk import carry_out
 from billing.orders.tax_declarations import NewTax, declare
 from billing.payments.collecting.advancing import apply
 from billing.payments.models import PaymentIntent, ProviderCustomer, ProviderEvent, ProviderRefund, TopUp
@@ -49,7 +49,7 @@ from ledger.keys.delegation import KeyCall, change_once
 from ledger.models import CreditType, Operator
 from ledger.operators import staff_log
 from ledger.rules import GrantRequest, SpendRequest
-from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
+from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
 from ledger.signals.webhooks import (
     WebhookChangeRequest,
     WebhookRequest,

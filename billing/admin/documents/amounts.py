@@ -8,9 +8,9 @@ from django import forms
 
 from billing.rating.limits import MAX_MINOR
 from billing.rating.money import minor_digits
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import RecordT, RequestForm
-from ledger.admin.kit.forms.money import MoneyField
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import RecordT, RequestForm
+from ledger.admin.kit.money_fields import MoneyField
 from ledger.operators.approvals import Stake, StakeRule
 
 

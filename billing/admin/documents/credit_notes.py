@@ -54,8 +54,8 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import digits, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, read_day, text
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, RequestForm, declared_at
-from ledger.admin.kit.forms.money import MoneyField
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, RequestForm, declared_at
+from ledger.admin.kit.money_fields import MoneyField
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import entry_link

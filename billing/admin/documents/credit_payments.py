@@ -15,7 +15,7 @@ from billing.models import CreditNote, Invoice, InvoicePayment
 from billing.reads import open_credit_of
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
 

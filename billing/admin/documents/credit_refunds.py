@@ -8,14 +8,14 @@ from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import MORE_ROWS, money_column, money_text
 from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm, major
-from billing.documents.customer_credit.refunds import NewCreditRefund, refund, refund_in
+from billing.documents.credit_refunds import NewCreditRefund, refund, refund_in
 from billing.models import CreditNote, CreditRefund, Customer, Invoice
 from billing.reads import open_credit_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_link, row_url
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
 

@@ -15,8 +15,8 @@ from billing.models import Customer, Invoice
 from billing.reads import invoice_document
 from billing.tax_providers.asking import asks_taxes
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown, as_json, made
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, FormSection, RequestForm, declared_at
+from ledger.admin.kit.form_fields import Shown, as_json, made
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, FormSection, RequestForm, declared_at
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.records import shape_of

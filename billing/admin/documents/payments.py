@@ -19,8 +19,8 @@ from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_link, row_url
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
 

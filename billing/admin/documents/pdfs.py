@@ -7,7 +7,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
 from billing.documents.printing.printed import PrintedDocument
 from billing.errors import EInvoiceMissing, NotFound, SellerMissing
-from ledger.api.kit.writing.rendering import pdf_response, xml_response
+from ledger.api.kit.rendering import pdf_response, xml_response
 from ledger.errors import DocumentTooLong
 from ledger.operators import staff_log
 from ledger.typesetting.typeset import IS_INSTALLED, NO_GLYPH, NOT_INSTALLED

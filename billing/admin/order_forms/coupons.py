@@ -12,8 +12,8 @@ from billing.models import Coupon
 from billing.orders.coupons import NewCoupon, create_coupon
 from billing.rating.totals import CouponPer
 from billing.rating.values import Money
-from ledger.admin.kit.forms.fields import Shown, as_json
-from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.form_fields import Shown, as_json
+from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.values import Number

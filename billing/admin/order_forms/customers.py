@@ -19,11 +19,11 @@ from billing.orders.coupons import NewGivenCoupon
 from billing.orders.customers import VAT_WORDS, CustomerChange, NewCustomer
 from billing.orders.vat_lookups import Lookup, is_looked_up, newest_of
 from billing.rating.prices.wording import amount
-from billing.rating.tax.vat import suggested_status, vat_country
-from ledger.admin.forms.credit_amounts import CreditAmountsForm, value_of_a_credit
+from billing.rating.vat import suggested_status, vat_country
+from ledger.admin.credit_amounts import CreditAmountsForm, value_of_a_credit
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RecordT, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import DryRun, FormSection, RecordT, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.units import unit_of

@@ -13,8 +13,8 @@ from billing.models.personal import erased_values, personal_columns
 from billing.orders.erasure import ErasureResult, erase_customer, personal_words
 from billing.rating.values import Ref
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown, made
-from ledger.admin.kit.forms.idempotent import DryRun
+from ledger.admin.kit.form_fields import Shown, made
+from ledger.admin.kit.idempotent_forms import DryRun
 from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.errors import LedgerError
 from ledger.operators.approvals import NoStake

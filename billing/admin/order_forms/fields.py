@@ -18,9 +18,9 @@ from billing.rating.prices.reading import SHAPES
 from billing.rating.prices.tiers import MAX_TIERS, Tier, Tiers
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
 from billing.rating.values import Currency, Money
-from ledger.admin.kit.forms.fields import Shown, field_for
-from ledger.admin.kit.forms.idempotent import KeyedForm
-from ledger.admin.kit.forms.money import MAX_PRICE_DECIMALS, MoneyField, NotOneNumber, decimal_sign, money, read_typed
+from ledger.admin.kit.form_fields import Shown, field_for
+from ledger.admin.kit.idempotent_forms import KeyedForm
+from ledger.admin.kit.money_fields import MAX_PRICE_DECIMALS, MoneyField, NotOneNumber, decimal_sign, money, read_typed
 from ledger.records import shape_of
 from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
 

@@ -14,7 +14,7 @@ from billing.rating.prices.reading import PriceInvalid
 from billing.request_keys import WriteResult, execute_once, is_used
 from billing.tax_providers.asking import asks_taxes
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FieldFaults, FormPage, FormT
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FieldFaults, FormPage, FormT
 from ledger.services import preview
 from ledger.values import FieldError
 

@@ -33,13 +33,13 @@ from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote, rate, usage_of_quantity
 from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
 from billing.rating.prices.wording import group_words
-from billing.rating.tax.vat import TaxBehavior
+from billing.rating.vat import TaxBehavior
 from billing.reads.document_names import TITLES
-from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
+from ledger.admin.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown, as_typed
-from ledger.admin.kit.forms.idempotent import DryRun, FormSection, KeyedForm
-from ledger.admin.kit.forms.money import MoneyField
+from ledger.admin.kit.form_fields import Shown, as_typed
+from ledger.admin.kit.idempotent_forms import DryRun, FormSection, KeyedForm
+from ledger.admin.kit.money_fields import MoneyField
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.values import MAX_AMOUNT

@@ -16,9 +16,9 @@ from billing.rating.prices.price import MODELS, USUAL_TIMING, PriceKind, Prorati
 from billing.rating.prices.reading import COMMON, SHAPES, USAGE_FIELDS
 from billing.rating.prices.reading import FIELDS as DECLARED
 from billing.rating.prices.values import BUCKET_AMOUNTS, DECIMAL_PLACES, Buckets, CreditsPerUnit, PriceNumber, Rounding
-from ledger.admin.forms.credit_amounts import CreditRateField
-from ledger.admin.kit.forms.fields import Shown, as_json, made
-from ledger.admin.kit.forms.money import MoneyField
+from ledger.admin.credit_amounts import CreditRateField
+from ledger.admin.kit.form_fields import Shown, as_json, made
+from ledger.admin.kit.money_fields import MoneyField
 from ledger.values import Boolean, Choice, CreditType, Integer, Number, Text
 
 KINDS: Final = {PriceKind.RECURRING: "every period", PriceKind.USAGE: "by usage"}

@@ -26,8 +26,8 @@ from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
 from billing.reads.subscriptions import SubscriptionRow
 from billing.tax_providers.asking import asks_taxes
 from ledger.admin.kit.cells import instant_words, row_url
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, FormSection, KeyedForm, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import DryRun, FormSection, KeyedForm, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.services import preview

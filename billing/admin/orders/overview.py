@@ -20,7 +20,7 @@ from billing.permissions import VIEW_CREDITNOTE, VIEW_INVOICE, VIEW_SUBSCRIPTION
 from billing.reads.documents import open_credit_of
 from billing.reads.money_at_a_glance import debts
 from billing.reads.subscriptions import SubscriptionRow
-from ledger.admin.holders.balances import shown_balances
+from ledger.admin.balances import shown_balances
 from ledger.admin.kit import charts
 from ledger.admin.kit.cells import timestamp
 from ledger.admin.kit.columns import table_of

@@ -14,14 +14,14 @@ from billing.admin.order_forms.fields import OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import MINUTE
 from billing.models import Plan, PlanMove
-from billing.orders.plan_moves import progress
-from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.orders.plan_moves.preview import MovePreview, move_preview
-from billing.orders.plan_moves.progress import MoveProgress
+from billing.orders import plan_move_progress
+from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
+from billing.orders.plan_move_preview import MovePreview, move_preview
+from billing.orders.plan_move_progress import MoveProgress
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 
@@ -113,7 +113,7 @@ def _preview_table(rows: list[MovePreview]) -> dict[str, Any]:
 def moves_table(plan: Plan) -> dict[str, Any]:
     """Return the moves to versions of a plan, the newest first, and how far each is."""
     return table_of(
-        progress.plan_moves(plan.code, limit=MOVES_SHOWN),
+        plan_move_progress.plan_moves(plan.code, limit=MOVES_SHOWN),
         ("Move", lambda move: move.row.pk),
         ("To version", lambda move: move.plan.version),
         ("From versions", lambda move: _listed(move.from_versions)),

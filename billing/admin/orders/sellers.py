@@ -28,9 +28,9 @@ from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.forms.fields import Shown, field_for
-from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
-from ledger.admin.kit.forms.money import NotOneNumber, decimal_sign, read_typed
+from ledger.admin.kit.form_fields import Shown, field_for
+from ledger.admin.kit.idempotent_forms import DryRun, FormSection, RequestForm
+from ledger.admin.kit.money_fields import NotOneNumber, decimal_sign, read_typed
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.operators.approvals import NoStake
 from ledger.typesetting.typeset import IS_INSTALLED

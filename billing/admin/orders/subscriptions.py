@@ -45,7 +45,7 @@ from ledger.admin.kit.bounded_reads import NEWEST_FIRST, order_of
 from ledger.admin.kit.cells import contract_day, contract_time, instant_words
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
-from ledger.admin.kit.forms.idempotent import DryRun, KeyedForm
+from ledger.admin.kit.idempotent_forms import DryRun, KeyedForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 from ledger.operators.approvals import NoStake
 from ledger.typesetting.languages import ENGLISH

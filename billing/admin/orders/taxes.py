@@ -25,8 +25,8 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import day_words, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.forms.fields import Shown, field_for
-from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
+from ledger.admin.kit.form_fields import Shown, field_for
+from ledger.admin.kit.idempotent_forms import DryRun, FormSection, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.operators.approvals import NoStake
 

@@ -11,18 +11,17 @@ from billing.api.paths import PLAN_MOVE_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.api.schemas import plan_moves as schemas
 from billing.errors import AlreadyExists, NotFound
-from billing.orders import coupons, plans
+from billing.orders import coupons, plan_move_progress, plans
 from billing.orders.coupons import NewCoupon
-from billing.orders.plan_moves import progress
-from billing.orders.plan_moves.ordering import start_plan_move
-from billing.orders.plan_moves.preview import move_preview
+from billing.orders.plan_move_orders import start_plan_move
+from billing.orders.plan_move_preview import move_preview
 from billing.orders.plans import NewPlan
 from billing.rating.prices.overage import is_overage
 from billing.rating.prices.reading import price_dict
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import shape_of
 
 NO_PLAN = NotFound(resource="plan", ref="basic")
@@ -113,7 +112,7 @@ class PlanMoves(WriteEndpoint):
     get = list_operation(
         "listPlanMoves", "List the moves to versions of a plan", "Newest first.", tag=CATALOGUE, path="/v1/plans/basic/moves",
         parameters=[REF_PATH], problems=[NO_PLAN], query=request_schemas.AllQuery, shape=schemas.PlanMoveSerializer,
-        example=schemas.DONE_PLAN_MOVE, rows=progress.plan_moves, body=lambda found, _: schemas.plan_move(found),
+        example=schemas.DONE_PLAN_MOVE, rows=plan_move_progress.plan_moves, body=lambda found, _: schemas.plan_move(found),
         row_id=attrgetter("row.pk"),
     )  # fmt: skip
 
@@ -129,7 +128,7 @@ class PlanMoves(WriteEndpoint):
     def post(self, request: HttpRequest, ref: str) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             order = schemas.PLAN_MOVE_BODY.make(fields | {"plan": ref, "actor": self.key.actor})
-            return 201, schemas.plan_move(progress.plan_move(start_plan_move.execute(order).pk))
+            return 201, schemas.plan_move(plan_move_progress.plan_move(start_plan_move.execute(order).pk))
 
         return self.once(request, schemas.PLAN_MOVE_BODY, act)
 
@@ -161,7 +160,7 @@ class OnePlanMove(BillingEndpoint):
         responses={200: ResponseBody(schemas.PlanMoveSerializer, schemas.DONE_PLAN_MOVE, "The move.")}, problems=[NO_PLAN_MOVE],
     )  # fmt: skip
     def get(self, request: HttpRequest, move_id: int) -> Response:
-        return json_response(schemas.plan_move(progress.plan_move(move_id)))
+        return json_response(schemas.plan_move(plan_move_progress.plan_move(move_id)))
 
 
 class MovedSubscriptions(BillingEndpoint):
@@ -171,7 +170,7 @@ class MovedSubscriptions(BillingEndpoint):
         "listMovedSubscriptions", "List the subscriptions of a plan move", "Those that it has looked at, the newest first.",
         tag=CATALOGUE, path="/v1/plan-moves/1/subscriptions", parameters=[PLAN_MOVE_PATH], problems=[NO_PLAN_MOVE],
         query=schemas.MovedSubscriptionsQuery, shape=schemas.MovedSubscriptionSerializer, example=schemas.MOVED_SUBSCRIPTION,
-        rows=progress.moved_subscriptions, body=schemas.moved_subscription, row_id=lambda found: found[0].pk,
+        rows=plan_move_progress.moved_subscriptions, body=schemas.moved_subscription, row_id=lambda found: found[0].pk,
     )  # fmt: skip
 
 

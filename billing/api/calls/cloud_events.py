@@ -12,7 +12,7 @@ from urllib.parse import quote
 from django.http import HttpRequest
 
 from billing.metering.usage import EnvelopedEvent
-from ledger.api.kit.reading.parsing import JSON, parse_array, parse_object, read
+from ledger.api.kit.parsing import JSON, parse_array, parse_object, read
 from ledger.api.kit.request_errors import InvalidRequest, UnsupportedMediaType
 from ledger.records import Record, shape_of
 from ledger.values import Choice, FieldError, InvalidValue, Text, Value, json_name

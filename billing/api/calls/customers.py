@@ -14,9 +14,9 @@ from billing.orders import coupons, customers
 from billing.orders.customers import CustomerChange, NewCustomer
 from billing.orders.vat_lookups import Lookup
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.reading.parsing import is_merge_patch
+from ledger.api.kit.parsing import is_merge_patch
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import shape_of
 
 

@@ -18,9 +18,9 @@ from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import NewSubscription, Wish
 from billing.tax_providers.asking import asks_taxes
 from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import lock_number, sqlstate
 from ledger.database.transactions import COLLIDED, TRIES

@@ -11,9 +11,9 @@ from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.documents import sellers
 from billing.errors import NotFound
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.reading.queries import ListQuery
+from ledger.api.kit.queries import ListQuery
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class Sellers(BillingEndpoint):

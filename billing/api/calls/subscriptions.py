@@ -28,9 +28,9 @@ from billing.orders.coupons import NewGivenCoupon
 from billing.orders.subscriptions import NewSubscription
 from billing.reads.catalogue import GivenCoupon
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import Invalid
 from ledger.records import shape_of
 

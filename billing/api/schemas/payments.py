@@ -13,9 +13,9 @@ from billing.documents.invoice_payments import NewPayment
 from billing.documents.payment_returns import NewPaymentReturn
 from billing.rating.values import PaymentId, Provider
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.reading.queries import ListQuery, QueryInteger
-from ledger.api.kit.writing.rendering import time_text
-from ledger.api.kit.writing.responses import ResponseSchema, computed
+from ledger.api.kit.queries import ListQuery, QueryInteger
+from ledger.api.kit.rendering import time_text
+from ledger.api.kit.responses import ResponseSchema, computed
 from ledger.records import Shape
 from ledger.values import Time
 

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.models import MovedSubscription
-from billing.orders.plan_moves.ordering import NewPlanMove
-from billing.orders.plan_moves.preview import MovesPreview
-from billing.orders.plan_moves.progress import MoveProgress
+from billing.orders.plan_move_orders import NewPlanMove
+from billing.orders.plan_move_preview import MovesPreview
+from billing.orders.plan_move_progress import MoveProgress
 from billing.orders.plans import PlanSale
 from billing.rating.values import Ref
 from billing.reads.response_fields import minor, sum_of_minor, text, time, whole
-from ledger.api.kit.reading.queries import ListQuery, QueryInteger
-from ledger.api.kit.writing.responses import ResponseSchema
+from ledger.api.kit.queries import ListQuery, QueryInteger
+from ledger.api.kit.responses import ResponseSchema
 from ledger.records import Record, Shape
 from ledger.values import Choice
 

@@ -18,14 +18,14 @@ from billing.rating.money import decimal_text
 from billing.rating.prices.overage import is_overage
 from billing.rating.prices.reading import price_dict
 from billing.rating.prices.steps import STEP_MEMBERS, StepReason
-from billing.rating.tax.vat import suggested_status
+from billing.rating.vat import suggested_status
 from billing.reads.calendar import Calendar
 from billing.reads.catalogue import GivenCoupon, seller_countries
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, response_of, sum_of_minor, text, time, whole
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
-from ledger.api.kit.writing.rendering import in_key_order, time_text
-from ledger.api.kit.writing.responses import ResponseSchema, computed
+from ledger.api.kit.rendering import in_key_order, time_text
+from ledger.api.kit.responses import ResponseSchema, computed
 from ledger.records import Field, declared_fields
 from ledger.values import Boolean, Integer
 

@@ -15,9 +15,9 @@ from billing.books.tax_summary import tax_summary
 from billing.errors import NotFound
 from billing.rating.values import Ref
 from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response, time_text
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response, time_text
 from ledger.errors import Invalid
 from ledger.months import month_of
 from ledger.records import Record

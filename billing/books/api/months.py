@@ -12,12 +12,12 @@ from billing.api.endpoints import BOOKS, BillingEndpoint
 from billing.api.paths import MONTH_PATH
 from billing.books.api import examples, responses
 from billing.errors import NotFound
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.endpoint import QueuedRequest
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.queries import ListQuery, read_query
+from ledger.api.kit.queries import ListQuery, read_query
+from ledger.api.kit.rendering import CSV, PDF, Response, csv_response, json_response, pdf_response
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.writing.rendering import CSV, PDF, Response, csv_response, json_response, pdf_response
 from ledger.errors import DocumentTooLong, Invalid
 from ledger.months import month_of
 from ledger.totals.figures import Month, Rows

@@ -16,8 +16,8 @@ from billing.dunning.outcomes import NewBounce, note_bounce, send_again
 from billing.dunning.reminding import remind_now
 from billing.errors import InvalidTransition
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import shape_of
 
 

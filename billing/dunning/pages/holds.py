@@ -13,8 +13,8 @@ from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, KeyedForm, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.services import preview

@@ -20,7 +20,7 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.forms.idempotent import Done, FormPage, KeyedForm
+from ledger.admin.kit.idempotent_forms import Done, FormPage, KeyedForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.operators.approvals import NoStake
 

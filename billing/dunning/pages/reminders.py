@@ -11,7 +11,7 @@ from billing.dunning.reminding import remind_now
 from billing.models import Customer, Invoice
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, KeyedForm
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm
 from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.errors import LedgerError
 from ledger.operators.approvals import NoStake

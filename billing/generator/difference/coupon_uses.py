@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from billing.documents.customer_credit.rests import account_turn
+from billing.documents.credit_rests import account_turn
 from billing.documents.invoice_locks import invoice_key
 from billing.generator.difference.draft import CouponDiscount, CouponPeriods
 from billing.generator.state.subscription_state import SubscriptionState

@@ -20,9 +20,9 @@ from billing.generator.difference.reconcile import UsageDue
 from billing.generator.state.open_claims import Credit
 from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
-from billing.rating.tax.amounts import IncludedGroup, TaxLine, Treatment, rounding_of_included, without_tax
-from billing.rating.tax.rules import TaxPolicy, TaxRules
-from billing.rating.tax.sales import SaleLine, Taxed
+from billing.rating.tax_amounts import IncludedGroup, TaxLine, Treatment, rounding_of_included, without_tax
+from billing.rating.tax_rules import TaxPolicy, TaxRules
+from billing.rating.tax_sales import SaleLine, Taxed
 from billing.rating.totals import CarriedCredit, CouponTerms, Duration, FeeLine, Limit, Totals, compute_totals
 
 

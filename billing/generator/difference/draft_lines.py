@@ -20,9 +20,9 @@ from billing.rating.prices.price import Price
 from billing.rating.prices.pricing import NOTHING_RATED, Rating, in_all, quote, rate, rate_groups, rate_uncovered
 from billing.rating.prices.wording import group_words
 from billing.rating.proration import share
-from billing.rating.tax.amounts import AppliedTax, Treatment, without_tax
-from billing.rating.tax.rules import STANDARD_CLASS
-from billing.rating.tax.sales import Taxed
+from billing.rating.tax_amounts import AppliedTax, Treatment, without_tax
+from billing.rating.tax_rules import STANDARD_CLASS
+from billing.rating.tax_sales import Taxed
 from billing.rating.totals import Limit
 
 MINIMUM = "minimum"

@@ -40,7 +40,7 @@ from billing.orders.subscriptions import refunded_times
 from billing.rating.aggregation import Usage
 from billing.rating.money import to_minor
 from billing.rating.prices.price import PriceKind
-from billing.rating.tax.rules import TaxNotDeclared
+from billing.rating.tax_rules import TaxNotDeclared
 from ledger.database.locks import Lock
 
 

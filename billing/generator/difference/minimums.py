@@ -17,7 +17,7 @@ from billing.rating.money import to_minor
 from billing.rating.periods import Period, periods
 from billing.rating.prices.price import Proration
 from billing.rating.proration import share
-from billing.rating.tax.sales import Taxed
+from billing.rating.tax_sales import Taxed
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from billing.generator.difference import store
 from billing.generator.difference.draft import CARRIED, total_bill
 from billing.generator.difference.draft_lines import DraftLine
 from billing.models import InvoicedSubscription, Line
-from billing.rating.tax.amounts import applied_taxes
+from billing.rating.tax_amounts import applied_taxes
 from ledger.database.locks import Lock
 
 _NAMED: Final = ", ".join(name for name in store.LINE_COLUMNS if name != "rating")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded
 from billing.documents.finalisation import (
     FinalizedInvoice,
     InvoiceDraft,
@@ -15,6 +14,7 @@ from billing.documents.finalisation import (
     settle_under,
     show_settlement,
 )
+from billing.documents.unused_time import UnusedCredit, is_refunded
 from billing.generator.difference.draft import Bill
 from billing.generator.difference.due_drafts import RunStep
 from billing.generator.options import Options

@@ -24,9 +24,9 @@ from billing.rating.prices.prepaid_units import (
 from billing.rating.prices.price import Price, Proration
 from billing.rating.prices.pricing import rate
 from billing.rating.proration import BilledLine, Share, share, unused_credit_minor
-from billing.rating.tax.amounts import Treatment, applied_taxes
-from billing.rating.tax.rules import STANDARD_CLASS
-from billing.rating.tax.sales import Taxed
+from billing.rating.tax_amounts import Treatment, applied_taxes
+from billing.rating.tax_rules import STANDARD_CLASS
+from billing.rating.tax_sales import Taxed
 
 
 @dataclass(frozen=True, slots=True)

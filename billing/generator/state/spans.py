@@ -9,8 +9,8 @@ from itertools import groupby, islice
 
 from billing.rating.periods import Period, Schedule, periods
 from billing.rating.prices.price import Price
-from billing.rating.tax.rules import STANDARD_CLASS
-from billing.rating.tax.sales import Taxed
+from billing.rating.tax_rules import STANDARD_CLASS
+from billing.rating.tax_sales import Taxed
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from billing.orders.vat_lookups import NEWEST_SQL
 from billing.rating.periods import Interval, Schedule, first_charged_instant, months_of
 from billing.rating.prices.price import PriceKind, Proration
 from billing.rating.proration import MICROSECOND
-from billing.rating.tax.rules import TaxPolicy
+from billing.rating.tax_rules import TaxPolicy
 from ledger.database.locks import Lock
 from ledger.database.statements import Loader, Statement, boolean, decimal, instant, integer, parameter
 

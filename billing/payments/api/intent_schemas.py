@@ -13,9 +13,9 @@ from billing.payments.providers.interface import STATES
 from billing.payments.topups.declaring import NewTopUp, NewTopUpChange
 from billing.rating.values import Ref
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.reading.queries import ListQuery, QueryBoolean, QueryInteger
-from ledger.api.kit.writing.rendering import time_text
-from ledger.api.kit.writing.responses import ResponseSchema, computed
+from ledger.api.kit.queries import ListQuery, QueryBoolean, QueryInteger
+from ledger.api.kit.rendering import time_text
+from ledger.api.kit.responses import ResponseSchema, computed
 from ledger.records import Shape
 from ledger.values import Choice, Holder
 

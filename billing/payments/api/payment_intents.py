@@ -15,8 +15,8 @@ from billing.payments.collecting.orders import cancel_intent, order_payment, ref
 from billing.payments.collecting.transfers import book_transfer
 from billing.payments.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent, TransferTooSmall
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class PaymentIntents(WriteEndpoint):

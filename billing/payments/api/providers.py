@@ -18,10 +18,10 @@ from billing.payments.providers.configured import is_configured
 from billing.payments.providers.interface import SendsEvents
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 
 EVENT_LIMIT_BYTES = 256 * 1024
 

@@ -11,9 +11,9 @@ from billing.api.schemas.request_schemas import InCurrency, OfCustomer
 from billing.payments.purchases.recording import NewPurchase, NewReturn
 from billing.rating.values import PaymentId, Provider, Ref
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.reading.queries import ListQuery, QueryBoolean
-from ledger.api.kit.writing.rendering import time_text
-from ledger.api.kit.writing.responses import ResponseSchema, computed
+from ledger.api.kit.queries import ListQuery, QueryBoolean
+from ledger.api.kit.rendering import time_text
+from ledger.api.kit.responses import ResponseSchema, computed
 from ledger.records import Shape
 from ledger.values import Holder, Time
 

@@ -14,8 +14,8 @@ from billing.payments.purchases.recording import record_purchase, record_return
 from billing.payments.purchases.settling import attempt
 from billing.payments.reads import ReturnRow
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class Purchases(WriteEndpoint):

@@ -12,8 +12,8 @@ from billing.payments.errors import TopUpEnded
 from billing.payments.topups import reads
 from billing.payments.topups.declaring import end_top_up, resume_top_up, set_top_up
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class TopUps(WriteEndpoint):

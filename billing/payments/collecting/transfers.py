@@ -6,7 +6,7 @@ from typing import Annotated
 
 from django.utils import timezone
 
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.documents.invoice_payments import record_payment
 from billing.errors import AlreadyExists
 from billing.models import CreditNote, InvoicePayment

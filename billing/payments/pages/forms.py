@@ -14,10 +14,10 @@ from billing.payments import reads
 from billing.payments.models import Pack, Purchase, PurchaseReturn
 from billing.payments.packs import NewPack, create_pack
 from billing.payments.purchases.recording import NewPurchase, NewReturn, record_purchase, record_return
-from ledger.admin.forms.credit_amounts import CreditAmountsForm
+from ledger.admin.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake, Stake, StakeRule
 

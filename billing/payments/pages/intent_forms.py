@@ -21,8 +21,8 @@ from billing.payments.collecting.orders import (
 from billing.payments.collecting.transfers import NewTransfer, book_transfer
 from billing.payments.models import PaymentIntent, ProviderRefund
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake, Stake, StakeRule
 

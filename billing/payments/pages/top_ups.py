@@ -19,7 +19,7 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import holder_link
 from ledger.operators.approvals import NoStake

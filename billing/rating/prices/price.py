@@ -47,7 +47,7 @@ from billing.rating.prices.values import (
     property_name,
 )
 from billing.rating.prices.wording import Wording
-from billing.rating.tax.rules import STANDARD_CLASS
+from billing.rating.tax_rules import STANDARD_CLASS
 from ledger.records import Record
 from ledger.values import Boolean
 

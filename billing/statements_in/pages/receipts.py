@@ -7,11 +7,11 @@ from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
+from billing.additions import transfer_orders
 from billing.admin.cells import money_column, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice
-from billing.payments.models import PaymentIntent
 from billing.permissions import PAY_INVOICE
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.settling import ReceiptBooking, ReceiptSetAside, book_left_receipt, set_receipt_aside
@@ -20,8 +20,8 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link, row_url
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.operators.approvals import Stake, StakeRule
 
@@ -32,7 +32,8 @@ def _link_to_paid(row: BankReceipt) -> Any:
     if row.invoice_id:
         return row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}")
     if row.payment_intent_id:
-        return row_link(PaymentIntent, row.payment_intent_id, f"payment intent {row.payment_intent_id}")
+        orders, name = transfer_orders(), f"payment intent {row.payment_intent_id}"
+        return name if orders is None else row_link(orders.model, row.payment_intent_id, name)
     return ""
 
 

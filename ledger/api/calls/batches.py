@@ -11,15 +11,15 @@ from django.http import HttpRequest
 
 from ledger import services
 from ledger.api.etags import refuse_condition
+from ledger.api.kit import problems
 from ledger.api.kit.authentication import LEDGER_SPEND, Key
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
-from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
+from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response, json_bytes, write_response
 from ledger.api.kit.request_errors import InvalidRequest, LabelBound, NotFound, ScopeMissing
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing import problems
-from ledger.api.kit.writing.rendering import Response, json_bytes, write_response
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.request_schemas import OPERATIONS
 from ledger.api.writes import LABEL_BOUND, SCOPES, as_shown_to

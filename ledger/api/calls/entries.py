@@ -7,14 +7,13 @@ from typing import Any, Final
 from django.http import HttpRequest
 
 from ledger import reads
+from ledger.api.kit import cursors, problems
 from ledger.api.kit.authentication import LEDGER_READ, Key
 from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, Reading
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.queries import query_parameters, read_query
+from ledger.api.kit.queries import query_parameters, read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import NotFound, NotWithLabels
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing import problems
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.parameters import CREDIT_TYPE_PATH, HOLDER_PATH, SEQUENCE_PATH
 from ledger.errors import (

@@ -10,10 +10,10 @@ from django.http import HttpRequest
 from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading.queries import QueryBoolean, read_query
+from ledger.api.kit.queries import QueryBoolean, read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database import checks
 from ledger.errors import LedgerError, UnsafeDatabase
 from ledger.records import Record

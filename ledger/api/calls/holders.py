@@ -9,13 +9,13 @@ from rest_framework import serializers
 
 from ledger import reads
 from ledger.api.etags import etag, is_known
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, InThread, QueuedRequest
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response, time_text
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, json_response, time_text
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.parameters import ETAG_HEADER, HOLDER_PATH, IF_NONE_MATCH_HEADER
 from ledger.reads import Balance

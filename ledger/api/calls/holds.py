@@ -3,11 +3,11 @@
 from django.http import HttpRequest
 
 from ledger import reads
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_HOLD, LEDGER_READ
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.parameters import HOLDER_PATH
 from ledger.api.writes import BUDGET_PROBLEMS, FROZEN, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, write

@@ -7,15 +7,15 @@ from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api.etags import refuse_condition
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import KEYS_ADMIN
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.reading.parsing import read, read_body
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key
+from ledger.api.kit.parsing import read, read_body
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response, json_response, write_response
 from ledger.api.kit.request_errors import NotFound, Unauthenticated
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, json_response, write_response
 from ledger.api.schemas import examples
 from ledger.api.schemas.parameters import KEY_PATH
 from ledger.api.schemas.request_schemas import NEW_KEY, ROTATION, KeysQuery

@@ -4,14 +4,14 @@ from django.http import HttpRequest
 
 from ledger import reads, services
 from ledger.api.etags import refuse_condition
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response, json_response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, json_response, write_response
 from ledger.api.schemas import examples, request_schemas, response_schemas
 from ledger.api.schemas.parameters import RATE_PATH
 from ledger.api.writes import RATE_PROBLEMS

@@ -22,11 +22,12 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.views import APIView
 
 from ledger.api.kit.authentication import LOOKUPS, Key, api_key_of, known_key
+from ledger.api.kit.bodies import read_whole
 from ledger.api.kit.limits import admitted
-from ledger.api.kit.reading.bodies import read_whole
-from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES, read, read_body
-from ledger.api.kit.reading.queries import refuse_query
-from ledger.api.kit.reading.requests import ensure_host, ensure_sound, request_id
+from ledger.api.kit.parsing import BODY_LIMIT_BYTES, read, read_body
+from ledger.api.kit.problems import problem_response
+from ledger.api.kit.queries import refuse_query
+from ledger.api.kit.rendering import AnyResponse, Response, for_django
 from ledger.api.kit.request_errors import (
     BodyTooLarge,
     MalformedRequest,
@@ -36,8 +37,7 @@ from ledger.api.kit.request_errors import (
     NotWithLabels,
     ScopeMissing,
 )
-from ledger.api.kit.writing.problems import problem_response
-from ledger.api.kit.writing.rendering import AnyResponse, Response, for_django
+from ledger.api.kit.requests import ensure_host, ensure_sound, request_id
 from ledger.database.queues import Queue
 from ledger.errors import Invalid, ServerBusy
 from ledger.records import Shape, renamed

@@ -17,8 +17,8 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Handler, requires
-from ledger.api.kit.reading.parsing import MERGE_PATCH
-from ledger.api.kit.reading.queries import DryRunQuery
+from ledger.api.kit.parsing import MERGE_PATCH
+from ledger.api.kit.queries import DryRunQuery
 from ledger.api.kit.request_errors import NotWithLabels, ScopeMissing
 from ledger.errors import LedgerError
 from ledger.models import LABELLED_SCOPES

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
+from ledger.api.kit.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.keys.api_keys import ApiKeyRequest, RotationRequest
 from ledger.models import KEY_STATES

@@ -6,8 +6,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from ledger.api.kit.writing.rendering import in_key_order, time_text
-from ledger.api.kit.writing.responses import Read, ResponseSchema, computed
+from ledger.api.kit.rendering import in_key_order, time_text
+from ledger.api.kit.responses import Read, ResponseSchema, computed
 from ledger.models import KEY_STATES, SCOPES
 from ledger.rules import KINDS
 from ledger.rules.budget_states import MODES

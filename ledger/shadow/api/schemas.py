@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from rest_framework import serializers
 
-from ledger.api.kit.reading.queries import QueryBoolean
+from ledger.api.kit.queries import QueryBoolean
 from ledger.api.schemas.request_schemas import ListQuery, OnlyCountedIn
 from ledger.api.schemas.response_schemas import Whole
 from ledger.records import Nested, Record, Shape

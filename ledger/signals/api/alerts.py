@@ -5,15 +5,15 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import SIGNALS_READ, SIGNALS_WRITE
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response, json_response, time_text, write_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, json_response, time_text, write_response
 from ledger.errors import AlertLimit, AlertNotFound
-from ledger.signals.alerts import declarations, watching
-from ledger.signals.alerts.declarations import EndAlertRequest, WrittenAlert
+from ledger.signals import alert_declarations, alert_watching
+from ledger.signals.alert_declarations import EndAlertRequest, WrittenAlert
 from ledger.signals.api import examples, schemas
 from ledger.signals.api.schemas import ALERT_PATH, AlertAccountBodySerializer, AlertBodySerializer
 from ledger.signals.api.webhooks import SIGNALS, SignalsEndpoint
@@ -38,8 +38,8 @@ class Alerts(SignalsEndpoint):
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(schemas.AlertsQuery, request)
         page = cursors.requested_page(request, filters)
-        found = declarations.alerts(**filters, **page.newest_first(), limit=page.rows_wanted)
-        return json_response(page.response_body(found, keyset=lambda alert: (alert.pk,), body=declarations.shown))
+        found = alert_declarations.alerts(**filters, **page.newest_first(), limit=page.rows_wanted)
+        return json_response(page.response_body(found, keyset=lambda alert: (alert.pk,), body=alert_declarations.shown))
 
 
 class OneAlert(SignalsEndpoint):
@@ -66,7 +66,7 @@ class OneAlert(SignalsEndpoint):
             },
         ),
         responses={200: ResponseBody(AlertBodySerializer, examples.ALERT, "The alert.")},
-        problems=[AlertLimit(limit=declarations.MAX_ALERTS)],
+        problems=[AlertLimit(limit=alert_declarations.MAX_ALERTS)],
         idempotent=True,
         dry_run=True,
     )
@@ -74,7 +74,7 @@ class OneAlert(SignalsEndpoint):
         dry_run = read_query(DryRunQuery, request)["dry_run"]
         fields = self.body(request, schemas.ALERT)
         made = schemas.ALERT.make(fields | self._options(request, alert, dry_run=dry_run))
-        return _written(made, declarations.set_alert)
+        return _written(made, alert_declarations.set_alert)
 
     @operation(
         "readAlert",
@@ -89,8 +89,8 @@ class OneAlert(SignalsEndpoint):
     )
     def get(self, request: HttpRequest, alert: str) -> Response:
         query = read_query(schemas.AlertQuery, request)
-        found = declarations.current(alert=alert, holder_id=query.get("holder_id"), credit_type=query.get("credit_type"))
-        return json_response(declarations.shown(found))
+        found = alert_declarations.current(alert=alert, holder_id=query.get("holder_id"), credit_type=query.get("credit_type"))
+        return json_response(alert_declarations.shown(found))
 
     @operation(
         "endAlert",
@@ -108,7 +108,7 @@ class OneAlert(SignalsEndpoint):
     def delete(self, request: HttpRequest, alert: str) -> Response:
         query = read_query(schemas.EndAlertQuery, request)
         options = self._options(request, alert, dry_run=query.pop("dry_run"))
-        return _written(EndAlertRequest(**query, **options), declarations.end_alert)
+        return _written(EndAlertRequest(**query, **options), alert_declarations.end_alert)
 
     def _options(self, request: HttpRequest, alert: str, *, dry_run: bool) -> dict[str, Any]:
         key = dry_run_key(request) if dry_run else idempotency_key(request)
@@ -141,13 +141,13 @@ class AlertAccounts(SignalsEndpoint):
     def get(self, request: HttpRequest, alert: str) -> Response:
         filters = read_query(schemas.AlertAccountsQuery, request)
         page = cursors.requested_page(request, filters)
-        if not declarations.alerts(alert=alert, limit=1):
+        if not alert_declarations.alerts(alert=alert, limit=1):
             raise AlertNotFound(alert=alert)
-        found = watching.crossed(alert, **filters, **page.newest_first(), limit=page.rows_wanted)
+        found = alert_watching.crossed(alert, **filters, **page.newest_first(), limit=page.rows_wanted)
         return json_response(page.response_body(found, keyset=lambda account: account.keyset, body=_account))
 
 
-def _account(row: watching.CrossedAccount) -> dict[str, Any]:
+def _account(row: alert_watching.CrossedAccount) -> dict[str, Any]:
     return {
         "holder_id": row.holder_id,
         "credit_type": row.credit_type,
@@ -159,4 +159,4 @@ def _account(row: watching.CrossedAccount) -> dict[str, Any]:
 
 def _written(made: Any, execute: Callable[[Any], WrittenAlert]) -> Response:
     written = execute(made)
-    return write_response(declarations.shown(written.alert), replayed=written.replayed, status=200)
+    return write_response(alert_declarations.shown(written.alert), replayed=written.replayed, status=200)

@@ -6,13 +6,13 @@ from typing import Annotated, Final
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 
-from ledger.api.kit.reading.queries import DryRunQuery
+from ledger.api.kit.queries import DryRunQuery
 from ledger.api.schemas.request_schemas import ListQuery, OnlyCountedIn, Reason, RecordT
 from ledger.api.schemas.response_schemas import Whole
 from ledger.records import Record, Shape
 from ledger.signals import webhooks
-from ledger.signals.alerts.declarations import REQUEST_OPTIONS as ALERT_OPTIONS
-from ledger.signals.alerts.declarations import AlertName, AlertRequest
+from ledger.signals.alert_declarations import REQUEST_OPTIONS as ALERT_OPTIONS
+from ledger.signals.alert_declarations import AlertName, AlertRequest
 from ledger.signals.reads import STATES
 from ledger.signals.types import TypeName
 from ledger.values import BUDGET_NAME, MAX_SEQUENCE, Choice, CreditType, Holder

@@ -6,15 +6,15 @@ from uuid import UUID
 
 from django.http import HttpRequest
 
+from ledger.api.kit import cursors
 from ledger.api.kit.authentication import SIGNALS_READ, SIGNALS_WRITE, Key
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.reading.parsing import read, read_body
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key
+from ledger.api.kit.parsing import read, read_body
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response, in_key_order, json_response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, in_key_order, json_response, write_response
 from ledger.errors import WebhookNotFound, WebhookRotating
 from ledger.records import Shape
 from ledger.signals import reads

@@ -9,7 +9,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from ledger.database.cluster import NoCluster
 from ledger.management.examples import CommandWithExamples
-from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
+from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving.bootstrap import (
     NotTheOwner,
     connected_as_owner,

@@ -15,8 +15,8 @@ from django.http import HttpRequest
 from ledger import journal, rules
 from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint, requires
-from ledger.api.kit.reading.idempotency import idempotency_key
-from ledger.api.kit.writing.rendering import Response, write_response
+from ledger.api.kit.idempotency import idempotency_key
+from ledger.api.kit.rendering import Response, write_response
 from ledger.api.schemas import request_schemas, response_schemas
 from ledger.database import statements
 from ledger.database.locks import holder_key, lock_number, sqlstate

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.documents.invoice_payments import record_payment
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in

@@ -12,7 +12,7 @@ from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_note_rules import CashRounding
 from billing.documents.credit_notes import CreditLine
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.printing.printed import credit_note_pdf, invoice_pdf
 from billing.documents.sellers import record_seller

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.documents.credit_note_rules import LineRest, NoteSettlement, TaxRest, creditable, given_back, parts, whole_rest
-from billing.rating.tax.amounts import TaxLine, tax_minor
+from billing.rating.tax_amounts import TaxLine, tax_minor
 
 S20, S7 = ("S", Decimal(20)), ("S", Decimal(7))
 

@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, transaction
 
 from billing.auditing import consistency
 from billing.documents import credit_notes
-from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
+from billing.documents.credit_refunds import NewCreditRefund, deposit_in, refund_in
 from billing.errors import InvoiceCorrectedLater, InvoiceCreditRefunded, RefundExceedsCredit
 from billing.generator.options import Options
 from billing.generator.run import runs

@@ -8,7 +8,7 @@ from django.db import connection
 
 from billing.auditing import consistency
 from billing.documents import credit_notes
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import record_seller

@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 
 from billing.auditing import consistency
 from billing.documents import credit_notes
-from billing.documents.customer_credit.unused_time import PaidInvoice, money_shares
+from billing.documents.unused_time import PaidInvoice, money_shares
 from billing.errors import InvoiceCreditRefunded
 from billing.models import CreditNote, CreditNoteUse, CreditRefund, Subscription
 from billing.orders.customers import NewCredits

@@ -9,8 +9,8 @@ from billing.auditing import consistency
 from billing.models import Amendment, Subscription
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
-from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.orders.plan_moves.walking import carry_out
+from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
+from billing.orders.plan_move_walk import carry_out
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import calendar
 from ledger.errors import Invalid

@@ -11,13 +11,12 @@ from django.db import IntegrityError, transaction
 
 from billing.auditing import consistency
 from billing.models import Amendment, MovedSubscription, OpenPlanMove, Plan, PlanMove, Subscription
-from billing.orders import coupons
+from billing.orders import coupons, plan_move_progress
+from billing.orders import plan_move_walk as plan_moves
 from billing.orders.item_versions import AmendmentChange
 from billing.orders.overrides import PriceOverride
-from billing.orders.plan_moves import progress
-from billing.orders.plan_moves import walking as plan_moves
-from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.orders.plan_moves.walking import carry_out, decide, move_one
+from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
+from billing.orders.plan_move_walk import carry_out, decide, move_one
 from ledger.errors import HolderBusy, Invalid
 from tests.billing.admin.test_order_forms import BILLING, hidden_values, send_first_step, text_of_response
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique
@@ -50,7 +49,7 @@ def ordered(code: str, effective_at: datetime, **more: Any) -> PlanMove:
 
 
 def outcomes(move: PlanMove) -> dict[str, str]:
-    return {ref: row.outcome for row, ref in progress.moved_subscriptions(move.pk, limit=100)}
+    return {ref: row.outcome for row, ref in plan_move_progress.moved_subscriptions(move.pk, limit=100)}
 
 
 def rows() -> list[Any]:
@@ -73,7 +72,7 @@ def test_a_move_is_an_ordinary_amendment_that_the_next_run_bills():
     assert lines_of(bill(subscription, at(1, 11))) == [
         [("credit", "base", -2100, "01-11", "02-01"), ("recurring", "base", 4200, "01-11", "02-01")]
     ]
-    found = progress.plan_move(move.pk)
+    found = plan_move_progress.plan_move(move.pk)
     assert (found.is_open, found.moved, found.left_out) == (False, 1, {})
     assert consistency.check() == []
 
@@ -161,7 +160,7 @@ def test_planned_amendments_stay_and_a_planned_return_to_an_earlier_version_is_m
     newest = dearer(code)
     move = ordered(code, at(1, 11))
     carry_out()
-    [(row, _)] = progress.moved_subscriptions(move.pk, limit=1)
+    [(row, _)] = plan_move_progress.moved_subscriptions(move.pk, limit=1)
     assert row.amendments == [4, 5]
     instants = Amendment.objects.filter(subscription_id=subscription.pk, sequence__gte=4).values_list("effective_at", "change")
     assert list(instants) == [(day, {"plan": newest.pk, "plan_move": move.pk}) for day in (at(1, 11), at(3, 1))]
@@ -202,7 +201,7 @@ def test_a_stopped_walk_is_continued_where_it_stopped():
     move = ordered(code, at(1, 11))
     stops = iter([False, True])
     assert carry_out(stop=lambda: next(stops)).moved == 1
-    assert (outcomes(move), progress.plan_move(move.pk).is_open) == ({first.ref: "moved"}, True)
+    assert (outcomes(move), plan_move_progress.plan_move(move.pk).is_open) == ({first.ref: "moved"}, True)
     assert (carry_out(dry_run=True).looked_at, len(outcomes(move))) == (2, 1)
     assert carry_out().moved == 2
     assert outcomes(move) == {one.ref: "moved" for one in (first, *others)}
@@ -222,11 +221,11 @@ def test_a_subscription_that_fails_is_tried_again_and_the_others_are_moved(monke
 
     monkeypatch.setattr(plan_moves, "move_to_plan", busy)
     assert (carry_out().failed, outcomes(move)) == (1, {second.ref: "moved"})
-    assert progress.plan_move(move.pk).error == f"{first.ref}: holder-busy"
+    assert plan_move_progress.plan_move(move.pk).error == f"{first.ref}: holder-busy"
     assert Amendment.objects.filter(subscription_id=first.pk).count() == 1
     monkeypatch.undo()
     assert carry_out().moved == 1
-    assert progress.plan_move(move.pk).is_open is False
+    assert plan_move_progress.plan_move(move.pk).is_open is False
 
 
 def test_the_command_says_what_it_did_and_exits_with_3_if_something_failed(monkeypatch, capsys):

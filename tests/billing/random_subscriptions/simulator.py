@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from billing.documents import invoices
-from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
+from billing.documents.credit_refunds import NewCreditRefund, deposit_in, refund_in
 from billing.documents.sellers import record_seller
 from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded
 from billing.generator.options import Options, Scope
@@ -31,14 +31,14 @@ from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
-from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.orders.plan_moves.walking import carry_out
+from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
+from billing.orders.plan_move_walk import carry_out
 from billing.orders.subscriptions import Wish
 from billing.orders.tax_declarations import NewTax, declare
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import credit_balance, invoice_documents
 from ledger import reads, services
-from ledger.api.kit.writing.rendering import time_text
+from ledger.api.kit.rendering import time_text
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import transition, unique
 from tests.billing.random_subscriptions import calculator as slow

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.tax.amounts import Taxable, TaxLine, tax_minor, taxes
-from billing.rating.tax.vat import VatIdWrong, checked_vat_id, suggested_status
+from billing.rating.tax_amounts import Taxable, TaxLine, tax_minor, taxes
+from billing.rating.vat import VatIdWrong, checked_vat_id, suggested_status
 from tests.billing.rating.builders import PROPERTY
 
 

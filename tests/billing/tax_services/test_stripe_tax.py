@@ -10,8 +10,8 @@ from billing.auditing import consistency
 from billing.documents.sellers import record_seller
 from billing.errors import TaxesRefused, TaxesUnavailable
 from billing.models import Tax
-from billing.rating.tax.sales import Party, Sale, SaleLine, ensure_usable
-from billing.rating.tax.vat import VatStatus
+from billing.rating.tax_sales import Party, Sale, SaleLine, ensure_usable
+from billing.rating.vat import VatStatus
 from billing.tax_providers import asking
 from billing.tax_providers.configured import tax_provider
 from billing.tax_services.stripe_tax import StripeTax

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from billing.rating.tax.vat import LookupOutcome, relied_vat_id
+from billing.rating.vat import LookupOutcome, relied_vat_id
 from billing.tax_services import vies as client
 from billing.tax_services.vies import look_up, read_answer
 from ledger import conf

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from billing.orders.tax_policies import policy_from
 from billing.rating.money import round_half_up
-from billing.rating.tax.amounts import tax_minor, without_tax
-from billing.rating.tax.sales import FoundTax, LineTaxes, Sale, SaleLine, TaxProvider
+from billing.rating.tax_amounts import tax_minor, without_tax
+from billing.rating.tax_sales import FoundTax, LineTaxes, Sale, SaleLine, TaxProvider
 
 Tax = tuple[str, str, str]
 """A code, a rate, a category."""

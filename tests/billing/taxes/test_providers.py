@@ -24,7 +24,7 @@ from billing.generator.run.generate import generate, generate_in
 from billing.models import Claim, Cursor, Invoice, Line, NumberSeries, Run, Subscription, Tax
 from billing.orders import customers
 from billing.orders.tax_policies import policy_from
-from billing.rating.tax.sales import FoundTax, LineTaxes
+from billing.rating.tax_sales import FoundTax, LineTaxes
 from billing.reads import invoice_document
 from billing.tax_providers import asking
 from billing.tax_providers.configured import check_tax_provider

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from billing.rating.tax.amounts import (
+from billing.rating.tax_amounts import (
     AppliedTax,
     IncludedGroup,
     Taxable,
@@ -17,9 +17,9 @@ from billing.rating.tax.amounts import (
     taxes,
     without_tax,
 )
-from billing.rating.tax.rules import DeclaredTax, Place, TaxNotDeclared, TaxPolicy, TaxRules
-from billing.rating.tax.sales import Party, Sale, SaleLine, TaxProvider
-from billing.rating.tax.vat import VatStatus
+from billing.rating.tax_rules import DeclaredTax, Place, TaxNotDeclared, TaxPolicy, TaxRules
+from billing.rating.tax_sales import Party, Sale, SaleLine, TaxProvider
+from billing.rating.vat import VatStatus
 
 GST = AppliedTax("O", Decimal(5), "gst", 1)
 QST = AppliedTax("O", Decimal("9.975"), "qst", 2)

@@ -20,7 +20,7 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import URLPattern, URLResolver, resolve
 
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.dunning.holds import hold_reminders
@@ -42,7 +42,7 @@ from ledger.models import CreditType
 from ledger.operators import approvals
 from ledger.rules import GrantRequest
 from ledger.shadow.observing import observe
-from ledger.signals.alerts.declarations import AlertRequest, set_alert
+from ledger.signals.alert_declarations import AlertRequest, set_alert
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookChangeRequest, WebhookRequest, change_webhook, create_webhook
 from ledger.totals.closing import close_months

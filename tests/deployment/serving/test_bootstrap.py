@@ -14,7 +14,7 @@ from psycopg import errors, sql
 
 from ledger.database import lock_names
 from ledger.database.locks import lock_number
-from ledger_project.operators.login import two_step
+from ledger_project.operators import two_step
 from ledger_project.serving import bootstrap
 from ledger_project.serving.bootstrap import provision
 from tests.conftest import database_url, wait_until_waiting

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ledger import services
-from ledger.admin.holders import accounts
+from ledger.admin import accounts
 from ledger.admin.kit import saved_lists
 from ledger.models import CreditType, StaffEvent
 from tests.ledger.admin.admin_site import operator, text_of
@@ -161,7 +161,7 @@ def test_times_at_the_ends_of_the_calendar_are_refused(client, holders, since, q
 
 def test_sums_say_when_they_are_not_of_all(client, holders, monkeypatch):
     monkeypatch.setattr("ledger.admin.history.WINDOW_ROWS", 2)
-    monkeypatch.setattr("ledger.admin.entries.admin.WINDOW_ROWS", 2)
+    monkeypatch.setattr("ledger.admin.entries.WINDOW_ROWS", 2)
     page = text_of(client.get(f"{ENTRIES}?since=2000-01-01").content.decode())
     assert "The sums cover the newest 2 entries; narrow the time to cover all." in page
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from ledger import reads, services
 from ledger.admin import history
-from ledger.admin.entries.search import search
+from ledger.admin.entry_search import search
 from ledger.database.locks import try_advisory_lock
 from ledger.errors import InsufficientCredits
 from tests.ledger.admin.admin_site import cost_of, entries_and_refusals, load_history, older_url, operator, shown_entries, text_of
@@ -180,7 +180,7 @@ def test_entries_are_found_by_actor_and_metadata(client, actors, query, expected
 
 def test_of_a_holder_only_so_many_entries_are_searched_and_the_page_says_so(client, actors, monkeypatch):
     services.spend(holder_id="ada", amount=1, idempotency_key="s2", actor="key:till")
-    monkeypatch.setattr("ledger.admin.entries.search.WINDOW_ROWS", 2)
+    monkeypatch.setattr("ledger.admin.entry_search.WINDOW_ROWS", 2)
     found = search("ada", {"actor": "key:shop"}, "", most=1)
     assert [row.id for row in found.rows] == ["bob/credits/1"]
     assert "recorded before" in found.note

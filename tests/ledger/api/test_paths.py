@@ -6,7 +6,7 @@ import re
 import pytest
 from django.test import Client
 
-from ledger.api.kit.reading.requests import new_request_id
+from ledger.api.kit.requests import new_request_id
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, problem_of_refusal
 

@@ -4,7 +4,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads, services
-from ledger.admin.entries.search import search
+from ledger.admin.entry_search import search
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
 from ledger.journal import key_hash
 from ledger.models import Entry

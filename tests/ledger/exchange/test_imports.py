@@ -14,8 +14,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ledger import reads, services
-from ledger.admin.holders.reads import pace
-from ledger.admin.home.reads import lately
+from ledger.admin.holder_reads import pace
+from ledger.admin.home_reads import lately
 from ledger.audit.auditing import audit
 from ledger.errors import OutcomeUnknown
 from ledger.exchange import imports

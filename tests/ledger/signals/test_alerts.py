@@ -15,10 +15,10 @@ from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
 from ledger.rules.budget_windows import HOUR_US
 from ledger.rules.lots import Lot
+from ledger.signals import alert_declarations, alert_watching
 from ledger.signals import feed as feeding
-from ledger.signals.alerts import declarations, watching
-from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
-from ledger.signals.alerts.states import DAY_US, Alert, AlertState, judge
+from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
+from ledger.signals.alert_states import DAY_US, Alert, AlertState, judge
 from ledger.signals.feed import feed, feed_all_accounts
 from ledger.testing import unique
 from tests.nodes import pause
@@ -327,7 +327,7 @@ def test_after_the_last_alert_has_ended_no_entry_is_read_for_alerts(db: None, dj
 
 
 def test_a_changed_alert_looks_at_all_holders_page_by_page(wanted: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "HOLDERS_AT_ONCE", 2)
+    monkeypatch.setattr(alert_watching, "HOLDERS_AT_ONCE", 2)
     holders = [unique("h") for _ in range(5)]
     for holder in holders:
         grant(holder, 5)
@@ -454,8 +454,8 @@ def rows() -> int:
 @pytest.mark.parametrize(
     ("sql", "holder", "condition"),
     [
-        (declarations.CURRENT_OF_HOLDER, ["ada"], "Index Cond: (holder_id = 'ada'"),
-        (declarations.CURRENT_OF_ALL, None, "Index Cond: (holder_id IS NULL)"),
+        (alert_declarations.CURRENT_OF_HOLDER, ["ada"], "Index Cond: (holder_id = 'ada'"),
+        (alert_declarations.CURRENT_OF_ALL, None, "Index Cond: (holder_id IS NULL)"),
         (feeding.SUBSCRIBED, None, "Index Cond: ((COALESCE(holder_id, ''::text) = COALESCE(a.holder_id, ''::text))"),
     ],
 )
@@ -494,7 +494,7 @@ def test_a_repeated_request_writes_once_and_the_key_belongs_to_it(db: None) -> N
         EndAlertRequest(alert="low", idempotency_key="a-1"),
     ):
         with pytest.raises(IdempotencyKeyReused):
-            declarations._once(other)
+            alert_declarations._once(other)
     assert rows() == 2
 
 
@@ -517,7 +517,7 @@ def test_an_alert_that_is_not_there_cannot_end(db: None) -> None:
 
 
 def test_there_are_only_so_many_alerts_for_a_holder_and_for_all(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declarations, "MAX_ALERTS", 2)
+    monkeypatch.setattr(alert_declarations, "MAX_ALERTS", 2)
     for holder in (None, "ada"):
         for name in ("a", "b", "b"):
             declare(name, below=10, holder_id=holder)

@@ -13,7 +13,7 @@ from ledger.rules import Entry
 from ledger.rules.budget_states import Budget, Count
 from ledger.rules.instants import to_us
 from ledger.signals import feed as feeding
-from ledger.signals.alerts.budgets import BudgetReports
+from ledger.signals.budget_reports import BudgetReports
 from ledger.signals.feed import feed, forget
 from ledger.testing import unique
 

@@ -15,7 +15,7 @@ from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import Invalid
 from ledger.signals import delivery
-from ledger.signals.alerts.declarations import AlertRequest, set_alert
+from ledger.signals.alert_declarations import AlertRequest, set_alert
 from ledger.signals.delivery import Summary, deliver
 from ledger.signals.models import Webhook
 from ledger.signals.webhooks import PingRequest, WebhookRequest, create_webhook, ping

@@ -11,12 +11,12 @@ from billing.api.paths import CREDIT_NOTE_PATH, INVOICE_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine, NewCreditNote
-from billing.documents.customer_credit.refunds import NewCreditRefund, refund_in
+from billing.documents.credit_refunds import NewCreditRefund, refund_in
 from billing.errors import CreditExceedsInvoice, InvalidTransition, RefundExceedsCredit
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import shape_of
 
 

@@ -12,9 +12,9 @@ from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGen
 from billing.generator.options import Options, Scope
 from billing.generator.run import generate
 from ledger.api.kit.authentication import BILLING_WRITE
-from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.queries import DryRunQuery, read_query
+from ledger.api.kit.rendering import Response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locking import locked, on
 from ledger.database.locks import Lock

@@ -16,10 +16,10 @@ from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, iss
 from billing.errors import InvalidTransition
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.parsing import BODY_LIMIT_BYTES
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import shape_of
 
 

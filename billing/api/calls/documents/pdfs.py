@@ -13,8 +13,8 @@ from billing.documents.printing.printed import PrintedDocument, credit_note_pdf,
 from billing.errors import EInvoiceMissing, SellerMissing
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.endpoint import QueuedRequest
+from ledger.api.kit.rendering import PDF, XML, Response, pdf_response, xml_response
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.writing.rendering import PDF, XML, Response, pdf_response, xml_response
 from ledger.errors import DocumentTooLong
 from ledger.typesetting.typeset import DOCUMENTS, MAX_ROWS
 

@@ -11,12 +11,12 @@ from billing.api.paths import LOOKUP_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.orders import tax_declarations
-from billing.rating.tax.vat import LookupOutcome
 from billing.rating.values import Country, Ref
+from billing.rating.vat import LookupOutcome
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.reading.queries import ListQuery
+from ledger.api.kit.queries import ListQuery
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.values import Choice
 
 

@@ -22,6 +22,8 @@ from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import Resolver404, get_resolver
 
+from ledger.api.kit import problems
+from ledger.api.kit.bodies import NOT_WHOLE, TOO_SHORT, announced_bytes
 from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, Reading, Step
 from ledger.api.kit.front.interpreter import short_switch_interval
 from ledger.api.kit.front.logins import LoginLimit
@@ -29,12 +31,10 @@ from ledger.api.kit.front.news import News, Waiter
 from ledger.api.kit.front.request_log import log_request
 from ledger.api.kit.front.request_metrics import count_request, route_label
 from ledger.api.kit.front.request_traces import respond_in_span
-from ledger.api.kit.reading.bodies import NOT_WHOLE, TOO_SHORT, announced_bytes
-from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES
-from ledger.api.kit.reading.requests import Request, ensure_host, ensure_sound
+from ledger.api.kit.parsing import BODY_LIMIT_BYTES
+from ledger.api.kit.rendering import AnyResponse, Response
 from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, MalformedRequest, NotFound
-from ledger.api.kit.writing import problems
-from ledger.api.kit.writing.rendering import AnyResponse, Response
+from ledger.api.kit.requests import Request, ensure_host, ensure_sound
 from ledger.database.pacing import yielding_to_quick_work
 from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
-from ledger.api.kit.reading.requests import Request
-from ledger.api.kit.writing.rendering import AnyResponse
+from ledger.api.kit.rendering import AnyResponse
+from ledger.api.kit.requests import Request
 from ledger.telemetry.client_addresses import client_address
 
 log = logging.getLogger("ledger.requests")

@@ -9,8 +9,8 @@ from collections import Counter
 from functools import lru_cache
 from time import perf_counter
 
-from ledger.api.kit.reading.requests import Request
-from ledger.api.kit.writing.rendering import AnyResponse
+from ledger.api.kit.rendering import AnyResponse
+from ledger.api.kit.requests import Request
 from ledger.telemetry.metrics import PROBLEMS, REQUEST_SECONDS, SECONDS, add_observations, call_before_reading
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

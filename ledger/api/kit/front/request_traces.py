@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ledger.api.kit.front.request_metrics import label_of
-from ledger.api.kit.reading.requests import Request
-from ledger.api.kit.writing.rendering import AnyResponse
+from ledger.api.kit.rendering import AnyResponse
+from ledger.api.kit.requests import Request
 from ledger.telemetry import tracing
 
 

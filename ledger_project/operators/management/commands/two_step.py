@@ -9,7 +9,7 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from ledger.management.examples import CommandWithExamples
 from ledger.operators.staff_log import record
-from ledger_project.operators.login import two_step
+from ledger_project.operators import two_step
 
 
 class Command(CommandWithExamples):

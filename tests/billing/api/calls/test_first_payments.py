@@ -18,8 +18,8 @@ from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.management.run_texts import explanation_text
 from billing.models import Activation, Invoice, RequestKey, Subscription
-from billing.orders.plan_moves.ordering import NewPlanMove
-from billing.orders.plan_moves.preview import move_preview
+from billing.orders.plan_move_orders import NewPlanMove
+from billing.orders.plan_move_preview import move_preview
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import order_payment
 from billing.payments.collecting.transfers import book_transfer

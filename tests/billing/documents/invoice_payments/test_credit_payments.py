@@ -11,7 +11,7 @@ from billing.auditing import consistency
 from billing.books.months.documents import receivables_of
 from billing.documents import invoices
 from billing.documents.credit_payments import pay_with_credit
-from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.credit_refunds import deposit_in
 from billing.errors import CreditPaymentExceeds, InvalidTransition, ReturnExceedsPayment
 from billing.models import CreditNote, CreditNoteUse, CreditRefund, Invoice, InvoicePayment
 from ledger.errors import Invalid

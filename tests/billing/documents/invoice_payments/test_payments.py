@@ -10,7 +10,7 @@ from django.utils import timezone
 from billing import reads
 from billing.auditing import consistency
 from billing.documents import credit_notes, invoice_payments
-from billing.documents.customer_credit.refunds import NewCreditRefund, refund_in
+from billing.documents.credit_refunds import NewCreditRefund, refund_in
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller

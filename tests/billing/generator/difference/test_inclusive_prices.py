@@ -17,8 +17,8 @@ from billing.models import Amendment, Customer, Invoice, InvoiceTax, Line, Plan,
 from billing.orders import coupons, subscriptions
 from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
-from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.rating.tax.amounts import IncludedGroup, Treatment, rounding_of_included, tax_minor, without_tax
+from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
+from billing.rating.tax_amounts import IncludedGroup, Treatment, rounding_of_included, tax_minor, without_tax
 from billing.reads import monthly_minor
 from billing.reads.subscriptions import subscriptions as shown
 from ledger import reads, services

@@ -8,7 +8,7 @@ from billing.documents import credit_notes
 from billing.models import Customer, Invoice, Line
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
-from billing.rating.tax.vat import VatStatus, category_for, vat_status_of
+from billing.rating.vat import VatStatus, category_for, vat_status_of
 from ledger.errors import Invalid
 from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use

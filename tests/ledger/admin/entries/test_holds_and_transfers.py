@@ -9,7 +9,7 @@ from django.db import connection
 from django.utils import timezone
 
 from ledger import reads, services
-from ledger.admin.entries.related import RELATED_ENTRIES
+from ledger.admin.related_entries import RELATED_ENTRIES
 from ledger.errors import HoldClosed, HolderFrozen, InsufficientCredits, TransfersRefused
 from tests.ledger.admin.admin_site import (
     cost_of,

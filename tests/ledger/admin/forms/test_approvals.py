@@ -211,7 +211,7 @@ def test_nothing_is_done_while_it_is_not_known_what_a_form_moves(mara: Client, m
     def busy(*_: Any) -> None:
         raise HolderBusy(key="ledger/ada")
 
-    monkeypatch.setattr("ledger.admin.forms.operations.EntryPage.try_out", busy)
+    monkeypatch.setattr("ledger.admin.operations.EntryPage.try_out", busy)
     response = submit_form(mara, GRANT, **granted(101))
     assert response.status_code == 422
     assert "Nothing was written; press the button again." in response.content.decode()

@@ -10,18 +10,18 @@ from billing.admin.order_forms.fields import CurrencyField
 from billing.orders.phases import PhaseList
 from billing.rating.names import Names
 from ledger import values
-from ledger.admin.forms import operations, rates
-from ledger.admin.forms.credit_amounts import CreditNumberField
-from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
-from ledger.admin.kit.forms.idempotent import RequestForm, declared_at, sentence
-from ledger.admin.kit.forms.money import MoneyField
+from ledger.admin import operations, rates
+from ledger.admin.credit_amounts import CreditNumberField
+from ledger.admin.kit.form_fields import Shown, UTCField, YesNoField
+from ledger.admin.kit.idempotent_forms import RequestForm, declared_at, sentence
+from ledger.admin.kit.money_fields import MoneyField
 from ledger.records import Shape, shape_of
-from ledger.signals.pages import alerts
+from ledger.signals import alert_pages
 from ledger.values import AppliesTo, Boolean, ByComponent, Choice, Integer, ListOf, MapOf, Number, Text, Time
 
 pytestmark = pytest.mark.django_db
 
-MODULES = (alerts, amendments, coupons, customers, operations, plans, rates, subscriptions)
+MODULES = (alert_pages, amendments, coupons, customers, operations, plans, rates, subscriptions)
 FORMS = {
     each
     for module in MODULES

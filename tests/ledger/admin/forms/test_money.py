@@ -17,9 +17,9 @@ from billing.models import Coupon
 from billing.payments.models import Pack
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
-from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import KeyedForm, RequestForm
-from ledger.admin.kit.forms.money import HasCurrency, MoneyField, NotOneNumber, read_typed
+from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.idempotent_forms import KeyedForm, RequestForm
+from ledger.admin.kit.money_fields import HasCurrency, MoneyField, NotOneNumber, read_typed
 from ledger.operators import additions
 from tests.ledger.admin.admin_site import operator, text_of
 

@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 from django.contrib import admin
 
-from ledger.admin.kit.forms.idempotent import FormPage, KeyedForm, RequestForm
+from ledger.admin.kit.idempotent_forms import FormPage, KeyedForm, RequestForm
 from ledger.operators.approvals import NoStake, StakeRule
 
 MOVES = {

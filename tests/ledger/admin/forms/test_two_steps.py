@@ -9,7 +9,7 @@ from django.contrib.admin.utils import quote
 from django.urls import reverse
 
 from ledger import reads, services
-from ledger.admin.forms.operations import end_of_day_in
+from ledger.admin.operations import end_of_day_in
 from ledger.errors import InsufficientCredits
 from ledger.models import Entry
 from tests.ledger.admin.admin_site import hidden_key, hidden_values, text_of

@@ -9,8 +9,8 @@ import pytest
 from django.db import transaction
 
 from ledger import journal, reads, rules, services
-from ledger.admin.holders import page as holders
-from ledger.admin.holders import reads as holder_reads
+from ledger.admin import holder_page as holders
+from ledger.admin import holder_reads
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType

@@ -8,7 +8,7 @@ from django.contrib.admin.utils import quote
 from pytest_django.fixtures import Settings
 
 from ledger import reads, services
-from ledger.admin.holders.reads import available_over_time, pace
+from ledger.admin.holder_reads import available_over_time, pace
 from ledger.errors import Invalid
 from ledger.models import Entry
 from ledger.statements.statements import read_statement

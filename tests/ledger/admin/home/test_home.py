@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from billing.models import Invoice, Run, RunResult, ScheduledTask, SuspendedBilling
 from ledger import journal, rules, services
-from ledger.admin.home import reads as home_reads
+from ledger.admin import home_reads
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType

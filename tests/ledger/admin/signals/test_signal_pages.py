@@ -9,8 +9,8 @@ import pytest
 from ledger import services
 from ledger.database.statements import fetch_rows, fetch_value
 from ledger.models import StaffEvent
-from ledger.signals.alerts import declarations
-from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
+from ledger.signals import alert_declarations
+from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
 from ledger.signals.feed import feed
 from ledger.signals.models import Alert, Webhook, WebhookChange
 from ledger.testing import unique
@@ -172,7 +172,7 @@ def test_a_wrong_alert_is_refused_at_its_field_and_writes_nothing(db: None, wron
 
 def test_one_alert_too_many_and_an_end_that_came_first_are_refused_in_words(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     client = operator("ledger_signals.view_alert", "ledger_signals.set_alert")
-    monkeypatch.setattr(declarations, "MAX_ALERTS", 1)
+    monkeypatch.setattr(alert_declarations, "MAX_ALERTS", 1)
     made = set_alert(AlertRequest(alert="low", below=5)).alert
     before = alert_rows()
     refused = submit_form(client, f"{ALERTS}declare-alert/", alert="other", below="5", reason="x")

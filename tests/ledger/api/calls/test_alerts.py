@@ -7,7 +7,7 @@ import pytest
 
 from ledger import services
 from ledger.database.statements import fetch_value
-from ledger.signals.alerts import declarations
+from ledger.signals import alert_declarations
 from ledger.signals.feed import feed
 from tests.ledger.api.conftest import ApiClient, problem_of_refusal
 
@@ -131,7 +131,7 @@ def test_an_alert_without_a_limit_is_refused(api: ApiClient) -> None:
 
 
 def test_an_alert_that_is_not_there_and_one_too_many_are_refused(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declarations, "MAX_ALERTS", 1)
+    monkeypatch.setattr(alert_declarations, "MAX_ALERTS", 1)
     declare(api)
     before = rows()
     assert problem_of_refusal(api.delete("/v1/alerts/low"), 404)["alert"] == "low"

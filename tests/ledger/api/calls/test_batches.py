@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger.api.kit.writing import problems
+from ledger.api.kit import problems
 from ledger.models import Batch, Entry
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 

@@ -9,7 +9,7 @@ import pytest
 from django.http import HttpResponse
 
 from ledger import services
-from ledger.api.kit.writing import problems
+from ledger.api.kit import problems
 from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, nothing_written, problem_of_refusal, rows_of
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

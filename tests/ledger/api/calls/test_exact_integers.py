@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from ledger import services
-from ledger.api.kit.writing.rendering import json_bytes
+from ledger.api.kit.rendering import json_bytes
 from ledger.errors import Invalid
 from ledger.signals import payloads
 from ledger.values import EXACT_INTEGERS, MAX_AMOUNT

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger.api.kit.writing import problems
+from ledger.api.kit import problems
 from tests.ledger.api.conftest import ApiClient, entry_of_201, nothing_written, rows_of
 
 # Of the holder that the fixture `holder` makes, with 100 credits in entry 1: so a first hold is entry 2.

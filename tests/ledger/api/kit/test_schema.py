@@ -17,9 +17,9 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from billing.api.schemas import request_schemas
-from ledger.api.kit.reading.parsing import MERGE_PATCH
+from ledger.api.kit import problems
+from ledger.api.kit.parsing import MERGE_PATCH
 from ledger.api.kit.schema import page_example
-from ledger.api.kit.writing import problems
 from ledger.records import Record, declared_fields
 from ledger_project.api import documents
 from ledger_project.api.documents import openapi_document

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger.api.kit.writing import problems
+from ledger.api.kit import problems
 from ledger.values import EXACT_INTEGERS, annotations_of
 from ledger_project.api.documents import openapi_document
 from tests.ledger.api.conftest import ApiClient

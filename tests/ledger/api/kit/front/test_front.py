@@ -20,7 +20,7 @@ from ledger import services
 from ledger.api.kit.front import application as front
 from ledger.api.kit.front.application import PAGE_BODY_LIMIT_BYTES, Front
 from ledger.api.kit.front.interpreter import SHORT_SWITCH_INTERVAL_S
-from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
+from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
 from ledger.database import pacing
 from ledger.services import execute
 from tests import asgi_client

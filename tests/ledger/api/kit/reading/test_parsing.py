@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.api.kit.reading.parsing import BEYOND_ANY_LIMIT, DEPTH_LIMIT, parse_object
+from ledger.api.kit.parsing import BEYOND_ANY_LIMIT, DEPTH_LIMIT, parse_object
 from ledger.api.kit.request_errors import MalformedRequest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

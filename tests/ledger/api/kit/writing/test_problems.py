@@ -16,7 +16,7 @@ from psycopg import errors as postgres
 
 from billing import errors as billing_errors
 from ledger import errors
-from ledger.api.kit.writing import problems, server_errors
+from ledger.api.kit import problems, server_errors
 from ledger.values import annotations_of
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from rest_framework import serializers
 
-from ledger.api.kit.writing.responses import ResponseSchema, computed
+from ledger.api.kit.responses import ResponseSchema, computed
 
 
 class PartSchema(ResponseSchema):

@@ -1,1 +1,0 @@
-"""Subscriptions change from earlier versions of a plan to its newest version: one order, and an amendment for each of them."""

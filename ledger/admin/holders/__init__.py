@@ -1,1 +1,0 @@
-"""Holders: their list, the page of one of them, statements."""

@@ -1,1 +1,0 @@
-"""The first page, the search on each page, and the pages about the ledger as a whole: month-end, current locks, staff log."""

@@ -1,1 +1,0 @@
-"""From values, or from exceptions, to the bytes of a response."""

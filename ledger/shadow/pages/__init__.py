@@ -1,1 +1,0 @@
-"""The operators' page of the shadow."""

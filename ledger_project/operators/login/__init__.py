@@ -1,1 +1,0 @@
-"""The login of operators: name, password, code."""
