@@ -19,7 +19,9 @@ from billing.dunning.models import Mail
 from billing.models import Customer, Invoice, InvoicePayment
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.methods import start_saving_method
-from billing.payments.customer_page import _method_name, _smallest_units, pay_link
+from billing.payments.customer_cards import method_name
+from billing.payments.customer_page import pay_link
+from billing.payments.customer_texts import smallest_units
 from billing.payments.models import PaymentIntent, Purchase, TopUp
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import Method
@@ -272,7 +274,7 @@ def test_the_cards_of_others_are_not_there(client: Client, stripe: StripeDouble)
         start_saving_method(CustomerFactory(holder_id=holder).ref, "stripe", "https://shop.example")
     stripe.cards = {}
     link = customer_page.link(holder_id="eve", allow_payments=True).url
-    name = _method_name(Method(id=OK, provider="stripe", text=""))
+    name = method_name(Method(id=OK, provider="stripe", text=""))
     for verb in ("card_remove", "card_charge"):
         assert client.post(link.replace("/c/?", f"/c/actions/{verb}-{name}?")).status_code == 410
     assert stripe.asked["POST payment_methods/detach"] == 0
@@ -370,13 +372,13 @@ def test_a_key_that_may_not_bill_makes_no_link_that_pays(db: None, make_api: Cal
     ],
 )  # fmt: skip
 def test_credits_are_typed_as_the_language_writes_them(text: str, scale: int, language: Any, amount: int) -> None:
-    assert _smallest_units(text, CreditUnit("t", "T", "t", scale), language) == amount
+    assert smallest_units(text, CreditUnit("t", "T", "t", scale), language) == amount
 
 
 @pytest.mark.parametrize("text", ["", "1,00", "1.5", "-1", "x", "1e3", "10,0000", "9" * 40, "１"])
 def test_what_is_no_number_of_credits_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="threshold"):
-        _smallest_units(text, CreditUnit("t", "T", "t", 0), ENGLISH)
+        smallest_units(text, CreditUnit("t", "T", "t", 0), ENGLISH)
 
 
 def test_the_data_has_what_is_on_sale(client: Client, stripe: StripeDouble) -> None:
