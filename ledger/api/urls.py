@@ -25,6 +25,7 @@ from ledger.api.calls.credits import (
     Transfers,
     Voids,
 )
+from ledger.api.calls.usage import HolderUsage
 
 urlpatterns: list[URLPattern] = [
     # In the order in which /docs/api shows them.
@@ -48,6 +49,7 @@ urlpatterns: list[URLPattern] = [
     path("holders/<holder:holder>/recurring-grants/<budget:recurring_grant>", OneRecurringGrant.as_view()),
     path("holders/<holder:holder>/balance", holders.HolderBalance.as_view()),
     path("holders/<holder:holder>/lots", holders.Lots.as_view()),
+    path("holders/<holder:holder>/usage", HolderUsage.as_view()),
     path("holders/<holder:holder>/entries", entries.HolderEntries.as_view()),
     path("holders/<holder:holder>/entries/<sequence:sequence>", entries.HolderEntry.as_view()),
     path("holders/<holder:holder>/entries/<sequence:sequence>/explanation", entries.EntryExplanation.as_view()),

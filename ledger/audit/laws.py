@@ -49,6 +49,7 @@ LAWS: dict[str, str] = {
     "budgets": "Each budget counts what the entry uses, for the subject that it names, and what a release gives back; what a "
     "hard budget counts stays within its limit. Settings change only by an adjustment that a request asked for.",
     "counters": "What a subject has used of a budget is what the entries counted, less what holds released.",
+    "usage": "What an account used by label, rate and day is what its entries used, less what they refunded.",
     "overage": "What is used of an overage is what its entries granted in the period, less what came back; a grant on it is what "
     "the next entry lacks, within the limit. No open lot is postpaid. Only an adjustment that a request asked for changes terms.",
     "claims": "What is claimed is what requests claimed, less what was taken back of credits that came back. The next entries "
@@ -84,6 +85,6 @@ ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
 BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets", "costs", "overage", "claims")}
 BY_HOLDER = {
-    name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring", "counters")
+    name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring", "counters", "usage")
 }
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

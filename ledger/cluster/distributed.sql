@@ -495,8 +495,141 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- As in schema.sql, but on a shard: the sums of its holders are on the same node, in a shard whose name is known only when the trigger fires.
+CREATE OR REPLACE FUNCTION ledger_sum_usage() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+SET citus.enable_manual_changes_to_shards = on
+AS $$
+BEGIN
+    EXECUTE format(
+    $usage$
+    WITH fresh AS MATERIALIZED (
+        WITH moved AS (
+            SELECT
+                COALESCE(e.effective_at, e.recorded_at) AT TIME ZONE 'UTC' AS at,
+                CASE e.kind
+                    WHEN 'spend' THEN -e.amount
+                    WHEN 'capture' THEN (SELECT COALESCE(sum((part ->> 1)::numeric), 0) FROM json_array_elements(e.drawn) AS part)
+                    WHEN 'refund' THEN -e.amount
+                END::numeric AS amount,
+                CASE e.kind WHEN 'refund' THEN -COALESCE(e.postpaid, 0) ELSE COALESCE(e.postpaid, 0) END AS postpaid,
+                COALESCE(u.rating ->> 'rate', h.rating ->> 'rate') AS rate,
+                COALESCE(h.metadata::jsonb, '{}') || COALESCE(u.metadata::jsonb, '{}') AS labels
+            FROM %1$s e
+            -- The use: of a refund, what it refunds.
+            CROSS JOIN LATERAL (
+                SELECT e.kind, e.refers_to, e.rating, e.metadata
+                WHERE e.kind <> 'refund'
+                UNION ALL
+                SELECT s.kind, s.refers_to, s.rating, s.metadata
+                FROM %1$s s
+                WHERE e.kind = 'refund' AND s.holder_id = $1 AND s.credit_type = $2 AND s.sequence = e.refers_to
+            ) AS u
+            LEFT JOIN LATERAL (
+                SELECT s.rating, s.metadata
+                FROM %1$s s
+                WHERE u.kind = 'capture' AND s.holder_id = $1 AND s.credit_type = $2 AND s.sequence = u.refers_to
+                -- Looked up for each capture, never joined with all entries.
+                LIMIT 1
+            ) AS h ON true
+            WHERE e.holder_id = $1
+                AND e.credit_type = $2
+                AND e.sequence > $3 - 256
+                AND e.sequence <= $3
+                AND e.kind IN ('spend', 'capture', 'refund')
+        )
+        SELECT
+            d.dimension, d.value, m.at::date AS day, floor(EXTRACT(epoch FROM m.at - date_trunc('day', m.at)) / 900)::smallint AS quarter,
+            sum(m.amount) AS amount, sum(m.postpaid) AS postpaid, count(*) AS entries
+        FROM moved m
+        CROSS JOIN LATERAL (
+            SELECT '' AS dimension, '' AS value
+            UNION ALL
+            SELECT 'rate', m.rate
+            WHERE m.rate IS NOT NULL
+            UNION ALL
+            SELECT 'label:model', m.rate
+            WHERE m.rate IS NOT NULL AND COALESCE(m.labels ->> 'model', '') = ''
+            UNION ALL
+            SELECT 'label:' || label.key, CASE WHEN char_length(label.value) > 200 THEN left(label.value, 199) || '…' ELSE label.value END
+            FROM jsonb_each_text(m.labels) AS label
+            WHERE label.value <> '' AND label.key <> ''
+        ) AS d
+        GROUP BY 1, 2, 3, 4
+    ), known AS MATERIALIZED (
+        SELECT t.dimension, t.day, u.values
+        FROM (SELECT DISTINCT f.dimension, f.day FROM fresh f WHERE f.dimension <> '') AS t
+        CROSS JOIN LATERAL (
+            SELECT COALESCE(array_agg(u.value), '{}') AS values
+            FROM %2$I u
+            WHERE u.holder_id = $1 AND u.credit_type = $2 AND u.dimension = t.dimension AND u.day = t.day
+        ) AS u
+    ), valued AS (
+        SELECT
+            v.dimension, v.day, v.value, v.values, v.has_row,
+            row_number() OVER (PARTITION BY v.dimension, v.day, v.has_row ORDER BY v.moved DESC, v.value) AS place,
+            sum(v.entries) OVER (PARTITION BY v.dimension, v.day) > count(*) OVER (PARTITION BY v.dimension, v.day) AS repeats,
+            count(*) OVER (PARTITION BY v.dimension, v.day) AS found
+        FROM (
+            SELECT f.dimension, f.day, f.value, k.values, f.value = ANY (k.values) AS has_row, sum(f.amount) AS moved, sum(f.entries) AS entries
+            FROM fresh f
+            JOIN known k ON k.dimension = f.dimension AND k.day = f.day
+            GROUP BY f.dimension, f.day, f.value, k.values
+        ) AS v
+    ), named AS MATERIALIZED (
+        SELECT v.dimension, v.day, v.value
+        FROM valued v
+        WHERE v.has_row
+            OR (
+                '' <> ALL (v.values)
+                AND cardinality(v.values) + v.place <= 200
+                AND (cardinality(v.values) > 0 OR v.found <= 20 OR v.repeats)
+            )
+    ), quarters AS (
+        SELECT f.dimension, f.day, COALESCE(n.value, '') AS value, f.quarter,
+            sum(f.amount) AS amount, sum(f.postpaid) AS postpaid, sum(f.entries)::bigint AS entries
+        FROM fresh f
+        LEFT JOIN named n ON n.dimension = f.dimension AND n.day = f.day AND n.value = f.value
+        GROUP BY 1, 2, 3, 4
+    )
+    INSERT INTO %2$I AS known (
+        holder_id, credit_type, entries, day, amount, postpaid, dimension, value,
+        quarters, quarter_amounts, quarter_postpaid, quarter_entries
+    )
+    SELECT
+        $1, $2, sum(q.entries), q.day, sum(q.amount), sum(q.postpaid), q.dimension, q.value,
+        array_agg(q.quarter ORDER BY q.quarter), array_agg(q.amount ORDER BY q.quarter),
+        array_agg(q.postpaid ORDER BY q.quarter), array_agg(q.entries ORDER BY q.quarter)
+    FROM quarters q
+    GROUP BY q.dimension, q.day, q.value
+    ON CONFLICT (holder_id, credit_type, dimension, day, value) DO UPDATE SET
+        entries = known.entries + excluded.entries,
+        amount = known.amount + excluded.amount,
+        postpaid = known.postpaid + excluded.postpaid,
+        (quarters, quarter_amounts, quarter_postpaid, quarter_entries) = (
+            SELECT
+                array_agg(s.quarter ORDER BY s.quarter), array_agg(s.amount ORDER BY s.quarter),
+                array_agg(s.postpaid ORDER BY s.quarter), array_agg(s.entries ORDER BY s.quarter)
+            FROM (
+                SELECT part.quarter, sum(part.amount) AS amount, sum(part.postpaid) AS postpaid, sum(part.entries)::bigint AS entries
+                FROM (
+                    SELECT * FROM unnest(known.quarters, known.quarter_amounts, known.quarter_postpaid, known.quarter_entries)
+                    UNION ALL
+                    SELECT * FROM unnest(excluded.quarters, excluded.quarter_amounts, excluded.quarter_postpaid, excluded.quarter_entries)
+                ) AS part (quarter, amount, postpaid, entries)
+                GROUP BY part.quarter
+            ) AS s
+        )
+    $usage$,
+        TG_RELID::regclass, format('ledger_usage_%s', get_shard_id_for_distribution_column('ledger_usage', NEW.holder_id))
+    )
+    USING NEW.holder_id, NEW.credit_type, NEW.sequence;
+    RETURN NULL;
+END $$;
+
 -- Queries of one holder, which run on a shard, call these functions; the rows that these read are on the same node.
 ALTER FUNCTION ledger_sequence_at(text, text, timestamptz) SET citus.allow_nested_distributed_execution = on;
 ALTER FUNCTION ledger_clock(text) SET citus.allow_nested_distributed_execution = on;
 ALTER FUNCTION ledger_recorded_by(text, timestamptz) SET citus.allow_nested_distributed_execution = on;
 ALTER FUNCTION ledger_movements(text, text, bigint, bigint, integer, boolean) SET citus.allow_nested_distributed_execution = on;
+ALTER FUNCTION ledger_usage_of(text, text, bigint, bigint) SET citus.allow_nested_distributed_execution = on;

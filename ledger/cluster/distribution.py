@@ -16,7 +16,7 @@ from ledger.database.cluster import NoCluster
 
 FUNCTIONS_FILE: Final = Path(__file__).with_name("distributed.sql")
 ENTRIES: Final = "ledger_entry"
-BESIDE_ENTRIES: Final = ("ledger_recurring_grant", "ledger_budget_counter")
+BESIDE_ENTRIES: Final = ("ledger_recurring_grant", "ledger_budget_counter", "ledger_usage")
 """The tables whose rows are on the node of the entries of their holders."""
 BY: Final = "holder_id"
 ON_ALL_NODES: Final = (
@@ -57,9 +57,11 @@ NOT_DELEGATED = """
 DISTRIBUTE_ENTRIES: Final = (
     f"ALTER TABLE {ENTRIES} DISABLE TRIGGER follows",
     f"ALTER TABLE {ENTRIES} DISABLE TRIGGER counted",
+    f"ALTER TABLE {ENTRIES} DISABLE TRIGGER summed",
     f"SELECT create_distributed_table('{ENTRIES}', '{BY}')",
     f"ALTER TABLE {ENTRIES} ENABLE ALWAYS TRIGGER follows",
     f"ALTER TABLE {ENTRIES} ENABLE TRIGGER counted",
+    f"ALTER TABLE {ENTRIES} ENABLE TRIGGER summed",
 )
 HAS_SHARDS: Final = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)"
 

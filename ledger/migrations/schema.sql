@@ -3,6 +3,7 @@
 --   ledger_entry       every movement and refusal, with the account's state after it; append-only
 --   ledger_recurring_grant   when the next grant of each recurring grant is due; repeats what entries say
 --   ledger_budget_counter    what each subject has used of a budget; written only by the trigger of the entries that say so
+--   ledger_usage       what accounts used, by label, rate and day; written only by the trigger of the entries
 --   ledger_credit_type how a credit type is shown to people
 --   ledger_rate        versions of named prices; append-only
 --   ledger_batch       outcomes of batches; append-only
@@ -14,8 +15,8 @@
 --   ledger_operator    the preferences of an operator for pages
 --   ledger_register    a digest of each row of the tables that have no chain; written only by their triggers
 --
--- ledger_entry, ledger_recurring_grant and ledger_budget_counter can be distributed by holder: each of their unique keys begins with holder_id, no foreign key points
--- to or from them, and no column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
+-- ledger_entry, ledger_recurring_grant, ledger_budget_counter and ledger_usage can be distributed by holder: each of their unique keys begins with holder_id, no foreign
+-- key points to or from them, and no column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
 -- stay on the coordinator (ledger/cluster/distribution.py).
 
 -- Each function keeps the schema that the migration works in as its search path, because it is not only called by the application's sessions:
@@ -1139,6 +1140,200 @@ BEGIN
             AND c.subject = subjects[place];
     END LOOP;
 END $$;
+
+-- Usage ------------------------------------------------------------------------------------------------------------------------------------
+
+-- What an account used, by label, rate and day (docs/adr/0165): the sums of its entries up to the last one whose sequence is a multiple of
+-- 256. A read adds the entries after that one. Only the trigger below writes it, with its owner's rights.
+CREATE TABLE ledger_usage (
+    holder_id        text COLLATE "C" NOT NULL,
+    credit_type      text COLLATE "C" NOT NULL,
+    entries          bigint           NOT NULL,
+    day              date             NOT NULL,
+    amount           numeric(38)      NOT NULL,
+    postpaid         numeric(38)      NOT NULL,
+    dimension        text COLLATE "C" NOT NULL,
+    value            text COLLATE "C" NOT NULL,
+    quarters         smallint[]       NOT NULL,
+    quarter_amounts  numeric(38)[]    NOT NULL,
+    quarter_postpaid numeric(38)[]    NOT NULL,
+    quarter_entries  bigint[]         NOT NULL,
+    PRIMARY KEY (holder_id, credit_type, dimension, day, value),
+    CONSTRAINT ledger_usage_of_entries      CHECK (entries >= 1),
+    CONSTRAINT ledger_usage_by_quarter      CHECK (
+        cardinality(quarters) BETWEEN 1 AND 96
+        AND cardinality(quarters) = cardinality(quarter_amounts)
+        AND cardinality(quarters) = cardinality(quarter_postpaid)
+        AND cardinality(quarters) = cardinality(quarter_entries)
+    ),
+    CONSTRAINT ledger_usage_dimension_known CHECK (dimension IN ('', 'rate') OR dimension LIKE 'label:_%'),
+    CONSTRAINT ledger_usage_texts_in_limits CHECK (
+        char_length(holder_id) <= 64
+        AND char_length(credit_type) <= 32
+        AND char_length(dimension) <= 70
+        AND char_length(value) <= 200
+    )
+);
+
+COMMENT ON TABLE  ledger_usage                  IS 'What accounts used by label, rate and day, up to the last entry of each whose sequence is a multiple of 256.';
+COMMENT ON COLUMN ledger_usage.day              IS 'The day in UTC on which the entries count.';
+COMMENT ON COLUMN ledger_usage.entries          IS 'How many spends, captures and refunds.';
+COMMENT ON COLUMN ledger_usage.amount           IS 'What spends and captures took, less what refunds returned on that day, whenever it was used.';
+COMMENT ON COLUMN ledger_usage.postpaid         IS 'How much of it was used on overage, less what came back.';
+COMMENT ON COLUMN ledger_usage.dimension        IS 'rate, label: and the key in the metadata, or empty for everything.';
+COMMENT ON COLUMN ledger_usage.value            IS 'The rate, or the label''s value; empty for everything, and for all values of the day that have no row of their own.';
+COMMENT ON COLUMN ledger_usage.quarters         IS 'The quarters of an hour since the start of the day that have entries, 0 .. 95.';
+COMMENT ON COLUMN ledger_usage.quarter_amounts  IS 'The amount of each of them.';
+COMMENT ON COLUMN ledger_usage.quarter_postpaid IS 'How much of it was on overage.';
+COMMENT ON COLUMN ledger_usage.quarter_entries  IS 'How many entries.';
+
+-- Returns what an account used by its entries after one of a sequence, up to another: by dimension, value, day and quarter of an hour. A capture
+-- has the labels of its hold and its own, which prevail; a refund has those of the spend, and the day on which it was made. A use without a
+-- label "model" counts as the model that its rate names. See Note [Plans that stay right].
+CREATE FUNCTION ledger_usage_of(holder text, type text, after bigint, upto bigint)
+RETURNS TABLE (dimension text, value text, day date, quarter smallint, amount numeric, postpaid numeric, entries bigint)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH moved AS (
+        SELECT
+            COALESCE(e.effective_at, e.recorded_at) AT TIME ZONE 'UTC' AS at,
+            CASE e.kind
+                WHEN 'spend' THEN -e.amount
+                WHEN 'capture' THEN (SELECT COALESCE(sum((part ->> 1)::numeric), 0) FROM json_array_elements(e.drawn) AS part)
+                WHEN 'refund' THEN -e.amount
+            END::numeric AS amount,
+            CASE e.kind WHEN 'refund' THEN -COALESCE(e.postpaid, 0) ELSE COALESCE(e.postpaid, 0) END AS postpaid,
+            COALESCE(u.rating ->> 'rate', h.rating ->> 'rate') AS rate,
+            COALESCE(h.metadata::jsonb, '{}') || COALESCE(u.metadata::jsonb, '{}') AS labels
+        FROM ledger_entry e
+        -- The use: of a refund, what it refunds.
+        CROSS JOIN LATERAL (
+            SELECT e.kind, e.refers_to, e.rating, e.metadata
+            WHERE e.kind <> 'refund'
+            UNION ALL
+            SELECT s.kind, s.refers_to, s.rating, s.metadata
+            FROM ledger_entry s
+            WHERE e.kind = 'refund' AND s.holder_id = holder AND s.credit_type = type AND s.sequence = e.refers_to
+        ) AS u
+        LEFT JOIN LATERAL (
+            SELECT s.rating, s.metadata
+            FROM ledger_entry s
+            WHERE u.kind = 'capture' AND s.holder_id = holder AND s.credit_type = type AND s.sequence = u.refers_to
+            -- Looked up for each capture, never joined with all entries.
+            LIMIT 1
+        ) AS h ON true
+        WHERE e.holder_id = holder
+            AND e.credit_type = type
+            AND e.sequence > after
+            AND e.sequence <= upto
+            AND e.kind IN ('spend', 'capture', 'refund')
+    )
+    SELECT
+        d.dimension, d.value, m.at::date, floor(EXTRACT(epoch FROM m.at - date_trunc('day', m.at)) / 900)::smallint,
+        sum(m.amount), sum(m.postpaid), count(*)
+    FROM moved m
+    CROSS JOIN LATERAL (
+        SELECT '' AS dimension, '' AS value
+        UNION ALL
+        SELECT 'rate', m.rate
+        WHERE m.rate IS NOT NULL
+        UNION ALL
+        SELECT 'label:model', m.rate
+        WHERE m.rate IS NOT NULL AND COALESCE(m.labels ->> 'model', '') = ''
+        UNION ALL
+        SELECT 'label:' || label.key, CASE WHEN char_length(label.value) > 200 THEN left(label.value, 199) || '…' ELSE label.value END
+        FROM jsonb_each_text(m.labels) AS label
+        WHERE label.value <> '' AND label.key <> ''
+    ) AS d
+    GROUP BY 1, 2, 3, 4;
+END $$;
+
+-- Adds 256 entries to the usage of their account. Of a label and day, 200 values have a row of their own; what comes later, when others have
+-- theirs, is summed up. So are all values of a label that has another one on each of more than 20 entries, such as the id of a request. Once
+-- something is summed up, no further value of that day gets a row: a row always has all of its value.
+CREATE FUNCTION ledger_sum_usage() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    WITH fresh AS MATERIALIZED (
+        SELECT * FROM ledger_usage_of(NEW.holder_id, NEW.credit_type, NEW.sequence - 256, NEW.sequence)
+    ), known AS MATERIALIZED (
+        SELECT t.dimension, t.day, u.values
+        FROM (SELECT DISTINCT f.dimension, f.day FROM fresh f WHERE f.dimension <> '') AS t
+        CROSS JOIN LATERAL (
+            SELECT COALESCE(array_agg(u.value), '{}') AS values
+            FROM ledger_usage u
+            WHERE u.holder_id = NEW.holder_id AND u.credit_type = NEW.credit_type AND u.dimension = t.dimension AND u.day = t.day
+        ) AS u
+    ), valued AS (
+        SELECT
+            v.dimension, v.day, v.value, v.values, v.has_row,
+            row_number() OVER (PARTITION BY v.dimension, v.day, v.has_row ORDER BY v.moved DESC, v.value) AS place,
+            sum(v.entries) OVER (PARTITION BY v.dimension, v.day) > count(*) OVER (PARTITION BY v.dimension, v.day) AS repeats,
+            count(*) OVER (PARTITION BY v.dimension, v.day) AS found
+        FROM (
+            SELECT f.dimension, f.day, f.value, k.values, f.value = ANY (k.values) AS has_row, sum(f.amount) AS moved, sum(f.entries) AS entries
+            FROM fresh f
+            JOIN known k ON k.dimension = f.dimension AND k.day = f.day
+            GROUP BY f.dimension, f.day, f.value, k.values
+        ) AS v
+    ), named AS MATERIALIZED (
+        SELECT v.dimension, v.day, v.value
+        FROM valued v
+        WHERE v.has_row
+            OR (
+                '' <> ALL (v.values)
+                AND cardinality(v.values) + v.place <= 200
+                AND (cardinality(v.values) > 0 OR v.found <= 20 OR v.repeats)
+            )
+    ), quarters AS (
+        SELECT f.dimension, f.day, COALESCE(n.value, '') AS value, f.quarter,
+            sum(f.amount) AS amount, sum(f.postpaid) AS postpaid, sum(f.entries)::bigint AS entries
+        FROM fresh f
+        LEFT JOIN named n ON n.dimension = f.dimension AND n.day = f.day AND n.value = f.value
+        GROUP BY 1, 2, 3, 4
+    )
+    INSERT INTO ledger_usage AS known (
+        holder_id, credit_type, entries, day, amount, postpaid, dimension, value,
+        quarters, quarter_amounts, quarter_postpaid, quarter_entries
+    )
+    SELECT
+        NEW.holder_id, NEW.credit_type, sum(q.entries), q.day, sum(q.amount), sum(q.postpaid), q.dimension, q.value,
+        array_agg(q.quarter ORDER BY q.quarter), array_agg(q.amount ORDER BY q.quarter),
+        array_agg(q.postpaid ORDER BY q.quarter), array_agg(q.entries ORDER BY q.quarter)
+    FROM quarters q
+    GROUP BY q.dimension, q.day, q.value
+    ON CONFLICT (holder_id, credit_type, dimension, day, value) DO UPDATE SET
+        entries = known.entries + excluded.entries,
+        amount = known.amount + excluded.amount,
+        postpaid = known.postpaid + excluded.postpaid,
+        (quarters, quarter_amounts, quarter_postpaid, quarter_entries) = (
+            SELECT
+                array_agg(s.quarter ORDER BY s.quarter), array_agg(s.amount ORDER BY s.quarter),
+                array_agg(s.postpaid ORDER BY s.quarter), array_agg(s.entries ORDER BY s.quarter)
+            FROM (
+                SELECT part.quarter, sum(part.amount) AS amount, sum(part.postpaid) AS postpaid, sum(part.entries)::bigint AS entries
+                FROM (
+                    SELECT * FROM unnest(known.quarters, known.quarter_amounts, known.quarter_postpaid, known.quarter_entries)
+                    UNION ALL
+                    SELECT * FROM unnest(excluded.quarters, excluded.quarter_amounts, excluded.quarter_postpaid, excluded.quarter_entries)
+                ) AS part (quarter, amount, postpaid, entries)
+                GROUP BY part.quarter
+            ) AS s
+        );
+    RETURN NULL;
+END $$;
+-- Anyone who could create a trigger with this function could write sums.
+REVOKE ALL ON FUNCTION ledger_sum_usage() FROM PUBLIC;
+
+-- One entry of 256 pays for all; the others compare one number. A copied entry comes with its copied sums.
+CREATE TRIGGER summed AFTER INSERT ON ledger_entry
+    FOR EACH ROW WHEN (NEW.sequence % 256 = 0)
+    EXECUTE FUNCTION ledger_sum_usage();
 
 -- Credit types -----------------------------------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,9 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # The ledger.
     "ledger_entry": APPEND,
     "ledger_recurring_grant": CHANGE,
-    # Only the trigger of the entries writes it.
+    # Only triggers of the entries write these.
     "ledger_budget_counter": READ,
+    "ledger_usage": READ,
     "ledger_batch": APPEND,
     "ledger_daily_total": CHANGE,
     "ledger_total_state": CHANGE,

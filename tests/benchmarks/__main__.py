@@ -18,7 +18,7 @@ from tests.benchmarks.measuring import ROUNDS, Result
 from tests.benchmarks.picture import picture
 from tests.benchmarks.server import RESULTS, ROOT, BenchmarkServer, machine
 
-ROWS = ("service", "http", "loop", "peers", "batches", "importing", "invoices", "process", "history", "audit", "budgets")
+ROWS = ("service", "http", "loop", "peers", "batches", "importing", "invoices", "process", "history", "audit", "budgets", "usage")
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ from ledger import rules
 from ledger.api.calls import health
 from ledger.api.kit.queries import QueryBoolean, QueryInteger
 from ledger.api.schemas import request_schemas
-from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, MetadataPair
+from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, GroupBy, MetadataPair, Start
 from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.portal import api as portal_api
@@ -195,8 +195,10 @@ def good(value: Value) -> Any:
             return ",".join(["ada/sms"] * MOST_ACCOUNTS)
         case MetadataPair():
             return "k" * 64 + ":" + "v" * 500
-        case FeedPlace():
+        case FeedPlace() | Start():
             return "2026-01-31T09:30:00.123456+02:00"
+        case GroupBy():
+            return "label:" + "k" * 64 + ",day"
         case Amounts():
             return {"unit_amount": "1"}
         case Logo():
@@ -299,6 +301,14 @@ def cases(value: Value) -> Iterator[Case]:
         case MetadataPair():
             yield from [("k:", "", ""), (5, "", "not-a-string"), (":", "", "too-short"), ("k:" + "v" * 564, "", "too-long")]
             yield from [(each, "", "pattern") for each in ("kv", ":v", "k" * 65 + ":", "k:" + "v" * 501)]
+        case Start():
+            yield from [("2026-01-31", "", ""), (5, "", "not-a-string"), ("", "", "too-short"), ("2" * 41, "", "too-long")]
+            yield from [("2026-02-30", "", "not-a-day"), ("tomorrow", "", "not-a-time"), ("2026-01-31T09:30:00", "", "no-offset")]
+        case GroupBy():
+            yield from [("day", "", ""), ("day,rate", "", ""), (5, "", "not-a-string"), ("", "", "too-short")]
+            yield from [(each, "", "not-a-group") for each in ("member", "label:", "day,", "label:" + "k" * 65)]
+            yield from [(each, "", "too-many-groups") for each in ("day,day", "rate,label:model", "label:a,label:b")]
+            yield ("k" * 81, "", "too-long")
         case FeedPlace():
             yield from [
                 ("start", "", ""),

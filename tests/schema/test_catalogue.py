@@ -10,7 +10,7 @@ from ledger.database import schema_versions
 
 pytestmark = pytest.mark.django_db
 
-BY_HOLDER = ("ledger_entry", "ledger_recurring_grant", "ledger_budget_counter")
+BY_HOLDER = ("ledger_entry", "ledger_recurring_grant", "ledger_budget_counter", "ledger_usage")
 """The tables that can be distributed by holder."""
 OF_SIGNALS = {
     "ledger_webhook", "ledger_webhook_change", "ledger_webhook_pace", "ledger_webhook_turn", "ledger_signal",
@@ -72,6 +72,7 @@ def test_every_unique_index_of_a_distributed_table_contains_the_holder():
         ("ledger_entry", "ledger_entry_pkey", ["holder_id", "credit_type", "sequence"]),
         ("ledger_entry", "ledger_entry_tick", ["holder_id", "int4"]),
         ("ledger_recurring_grant", "ledger_recurring_grant_pkey", ["holder_id", "credit_type", "name"]),
+        ("ledger_usage", "ledger_usage_pkey", ["holder_id", "credit_type", "dimension", "day", "value"]),
     ]
 
 
@@ -148,10 +149,10 @@ def test_amounts_are_bigints_and_no_column_is_inexact():
     assert len(found) == 7
     assert {kind for _, kind in found} == {"bigint"}
     inexact = "SELECT attname FROM pg_attribute WHERE attrelid = ANY(%s::regclass[]) AND atttypid IN (700, 701, 1700, 790)"
-    assert rows(inexact, sorted(ledger_tables() - SUMS)) == []
-    # Sums over all accounts outgrow a bigint. They are whole, and nothing is decided by them.
+    assert rows(inexact, sorted(ledger_tables() - SUMS - {"ledger_usage"})) == []
+    # Sums over all accounts, and over all entries of one, outgrow a bigint. They are whole, and nothing is decided by them.
     scales = inexact.replace("attname", "DISTINCT format_type(atttypid, atttypmod)", 1)
-    assert rows(scales, sorted(SUMS)) == [("numeric(38,0)",)]
+    assert rows(scales, sorted(SUMS | {"ledger_usage"})) == [("numeric(38,0)",)]
 
 
 def test_every_trigger_of_an_append_only_table_is_enabled_always_and_fires_per_statement():
@@ -213,6 +214,8 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_lots_apply": "i",
         "ledger_count_entry": "v",
         "ledger_budget_counters": "s",
+        "ledger_sum_usage": "v",
+        "ledger_usage_of": "s",
         "ledger_refuse_closed_day": "v",
         "ledger_register_row": "v",
         "ledger_have_registered": "v",

@@ -204,6 +204,37 @@ BUDGET: dict[str, Any] = {
     "subjects": 1,
     "as_of": "2026-01-31T09:30:45.000000Z",
 }
+USAGE: dict[str, Any] = {
+    "holder_id": "customer-42",
+    "credit_type": "credits",
+    "from": "2026-01-01T00:00:00.000000Z",
+    "to": "2026-02-01T00:00:00.000000Z",
+    "zone": "UTC",
+    "amount": 120,
+    "postpaid": 0,
+    "entries": 7,
+    "values_left_out": 0,
+    "results": [
+        {
+            "group": "value",
+            "labels": {"member": "ann"},
+            "rate": None,
+            "day": "2026-01-31",
+            "amount": 80,
+            "postpaid": 0,
+            "entries": 4,
+        },
+        {
+            "group": "without",
+            "labels": {"member": None},
+            "rate": None,
+            "day": "2026-01-31",
+            "amount": 40,
+            "postpaid": 0,
+            "entries": 3,
+        },
+    ],
+}
 RECURRING_SET = entry(
     sequence=4,
     kind="adjust",

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, Final
+from datetime import date, datetime
+from typing import Annotated, Any, Final, NamedTuple
 
 from ledger.api.kit.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.keys.api_keys import ApiKeyRequest, RotationRequest
 from ledger.models import KEY_STATES
-from ledger.reads import MOST_UPCOMING, FeedPosition
+from ledger.reads import MOST_UPCOMING, RATE, FeedPosition
 from ledger.records import OneOf, Record, RecordT, Shape, declared_fields, field_of
 from ledger.rules import (
     KINDS,
@@ -27,6 +27,7 @@ from ledger.values import (
     Choice,
     Constant,
     CreditType,
+    Day,
     FieldError,
     Holder,
     IdempotencyKey,
@@ -35,6 +36,7 @@ from ledger.values import (
     RateCode,
     Text,
     Time,
+    Zone,
 )
 
 MAX_OPERATIONS = 1_000
@@ -279,6 +281,74 @@ class HoldsQuery(ListQuery):
     """Which account."""
 
     credit_type: CountedIn = "credits"
+
+
+class Grouping(NamedTuple):
+    """How use is grouped: `by` as `reads.usage` takes it, and by day or not."""
+
+    by: str
+    by_day: bool
+
+
+class GroupBy(Text):
+    """What use is grouped by, in a query: `day`, `rate` or `label:member`, or one of the latter and the day."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, most=80, least=1)
+
+    def read(self, value: Any) -> Any:
+        parts = super().read(value).split(",")
+        if any(part not in (DAY, RATE) and not _IS_A_LABEL.fullmatch(part) for part in parts):
+            raise InvalidValue("not-a-group", "This must be day, rate, or label: with the key of a label, with commas between.")
+        others = [part for part in parts if part != DAY]
+        if len(set(parts)) < len(parts) or len(others) > 1:
+            raise InvalidValue("too-many-groups", "This must name the day, and one rate or label, at most once each.")
+        return Grouping(others[0] if others else "", DAY in parts)
+
+
+DAY: Final = "day"
+_IS_A_LABEL = re.compile(r"label:[^,]{1,64}")
+
+
+class Start(Text):
+    """A day or an instant in a query; a day begins in the zone that the query names."""
+
+    def __init__(self, text: str, **options: Any) -> None:
+        super().__init__(text, most=40, least=1, **options)
+
+    def read(self, value: Any) -> Any:
+        given = super().read(value)
+        return Day().read(given) if len(given) == len("2026-01-31") else Time().read(given)
+
+
+MOST_USAGE_DAYS: Final = 366
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageQuery(EntryQuery):
+    """Which use, and how it is grouped."""
+
+    since: Annotated[
+        date | datetime | None,
+        Start(
+            "From this day on, or from the quarter of an hour with this instant; by default the last 30 days, today included.",
+            named="from",
+        ),
+    ] = None
+    until: Annotated[
+        date | datetime | None,
+        Start("Before this day, or up to the quarter of an hour with this instant; by default to the end of today.", named="to"),
+    ] = None
+    zone: Annotated[str, Zone("Whose days count.")] = "UTC"
+    group_by: Annotated[
+        Grouping | None,
+        GroupBy(
+            "`day`, `rate`, `label:` with a key of the metadata such as `label:model`, or one of these and the day: `rate,day`."
+        ),
+    ] = None
+    limit: Annotated[
+        int, QueryInteger("How many values at most, those with the most; the others are one group.", least=1, most=200)
+    ] = 50
 
 
 @dataclass(frozen=True, kw_only=True)

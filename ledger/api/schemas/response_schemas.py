@@ -244,6 +244,43 @@ class OverageBodySerializer(ResponseSchema):
     set_by = computed(Whole(min_value=1, help_text="The entry that set the terms."), "overage.setting")
 
 
+class UsedSerializer(serializers.Serializer):
+    """What was used by a group."""
+
+    amount = _Sum(help_text="What spends and captures took, less what refunds returned; below 0 if more was returned.")
+    postpaid = _Sum(help_text="How much of it was on overage.")
+    entries = Whole(help_text="How many spends, captures and refunds.")
+
+
+class UsageRowSerializer(UsedSerializer):
+    """A group, and what it used."""
+
+    group = serializers.ChoiceField(
+        choices=["value", "others", "without"],
+        help_text="`value`: of one value, or of everything. `others`: of all other values. `without`: of what has no such label.",
+    )
+    labels = serializers.DictField(
+        child=serializers.CharField(allow_null=True), help_text="The label by which it is grouped; null for others and without."
+    )
+    rate = serializers.CharField(allow_null=True, help_text="The rate by which it is grouped.")
+    day = serializers.DateField(allow_null=True, help_text="The day of the zone, if it is grouped by day.")
+
+
+_From: Any = type("_From", (serializers.Serializer,), {"from": serializers.DateTimeField(help_text="From when it is counted.")})
+"""A field whose name is a word of Python."""
+
+
+class UsageSerializer(_From, UsedSerializer):
+    """What an account used in a span of time: the sum of all results."""
+
+    holder_id = serializers.CharField(help_text="Who owns the account.")
+    credit_type = serializers.CharField(help_text="What it counts.")
+    to = serializers.DateTimeField(help_text="To when it is counted.")
+    zone = serializers.CharField(help_text="The zone whose days count.")
+    values_left_out = Whole(help_text="How many values `others` has, at least.")
+    results = UsageRowSerializer(many=True, help_text="The groups, those with the most first; of each, its days in order.")
+
+
 class BudgetUseSerializer(ResponseSchema):
     """What is used of a budget in its present window."""
 

@@ -180,7 +180,7 @@ DEFINERS = """
     SELECT p.oid::regprocedure::text FROM pg_proc AS p
     WHERE p.pronamespace = 'public'::regnamespace AND p.prosecdef
 """
-OF_TRIGGERS = ("ledger_register_row()", "ledger_count_entry()")
+OF_TRIGGERS = ("ledger_register_row()", "ledger_count_entry()", "ledger_sum_usage()")
 MAY_CALL = "SELECT has_function_privilege(%s, %s, 'EXECUTE'), has_function_privilege('public', %s, 'EXECUTE')"
 
 

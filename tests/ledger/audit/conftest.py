@@ -16,6 +16,7 @@ COUNTED_AS_STORED = """
     BEGIN
         IF TG_OP = 'DELETE' THEN
             DELETE FROM ledger_budget_counter;
+            DELETE FROM ledger_usage;
             RETURN NULL;
         END IF;
         INSERT INTO ledger_budget_counter AS known (holder_id, credit_type, setting, subject, start_us, used, sequence)
@@ -36,9 +37,10 @@ def empty_ledger(raw_connection: Callable[..., Connection]) -> Iterator[Connecti
     """A superuser's session on an empty ledger with its triggers disabled, as a tamperer would do; rolled back at the end."""
     session = raw_connection("superuser")
     session.execute("ALTER TABLE ledger_entry DISABLE TRIGGER ALL")
-    session.execute("TRUNCATE ledger_entry, ledger_budget_counter")
+    session.execute("TRUNCATE ledger_entry, ledger_budget_counter, ledger_usage")
     session.execute("ALTER TABLE ledger_budget_counter DROP CONSTRAINT ledger_budget_counter_not_below_0")
     session.execute(COUNTED_AS_STORED)
+    session.execute("ALTER TABLE ledger_entry ENABLE TRIGGER summed")
     yield session
     session.rollback()
 

@@ -1,0 +1,225 @@
+"""What an account used, by label, rate and day, is what its entries say: whatever the database has summed up of it already."""
+
+import random
+from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from ledger import reads, services
+from ledger.audit.auditing import audit
+from ledger.reads import Used
+from ledger.rules import GrantRequest, Request, SpendRequest
+from ledger.rules.kinds import taken_by
+from ledger.testing import FixedClock, unique
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ada(db: None) -> str:
+    """A holder with 10^9 credits."""
+    services.grant(holder_id="ada", amount=10**9, idempotency_key="g")
+    return "ada"
+
+
+def execute(requests: list[Request]) -> list[Any]:
+    outcomes = services.batch(requests, mode="each", idempotency_key=unique("b")).outcomes
+    assert all(each.entry for each in outcomes)
+    return [each.entry for each in outcomes]
+
+
+def spends(count: int, amount: int = 1, **labels: str) -> list[Request]:
+    return [SpendRequest(holder_id="ada", amount=amount, metadata=labels, idempotency_key=unique("s")) for _ in range(count)]
+
+
+def span() -> dict[str, datetime]:
+    since, until = reads.days_until(datetime.now(UTC), ZoneInfo("UTC"), 2)
+    return {"since": since, "until": until}
+
+
+def by_value(by: str, **options: Any) -> dict[str, int]:
+    return {each.value: each.sums.amount for each in reads.usage("ada", by=by, **span(), **options).values}
+
+
+def summed() -> list[tuple[str, str, int]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT dimension, value, amount::bigint FROM ledger_usage ORDER BY 1, 2")
+        return cursor.fetchall()
+
+
+def test_a_holder_without_entries_used_nothing(db: None) -> None:
+    found = reads.usage("nobody", by="label:model", by_day=True, **span())
+    assert (found.sums, found.values, found.everything, found.others, found.without) == (Used(), [], {}, {}, {})
+
+
+def test_use_is_by_label_with_what_has_no_label(ada: str) -> None:
+    execute([*spends(2, 5, model="large", member="ann"), *spends(1, 3, model="small", member="ben"), *spends(1, 7)])
+    found = reads.usage(ada, by="label:model", **span())
+    assert [(each.value, each.sums) for each in found.values] == [("large", Used(10, 0, 2)), ("small", Used(3, 0, 1))]
+    assert (found.sums, found.without, found.others, found.values_left_out) == (Used(20, 0, 4), {None: Used(7, 0, 1)}, {}, 0)
+    assert by_value("label:member") == {"ann": 10, "ben": 3}
+    assert by_value("label:session") == {}
+    assert summed() == []
+
+
+def test_a_refund_has_the_labels_of_its_spend_and_its_own_day(ada: str) -> None:
+    [spend] = execute(spends(1, 10, model="large"))
+    services.refund(holder_id=ada, spend=spend.sequence, amount=4, metadata={"model": "x"}, idempotency_key="r")
+    found = reads.usage(ada, by="label:model", by_day=True, **span())
+    [large] = found.values
+    today = datetime.now(UTC).date()
+    assert (large.value, large.days, found.without) == ("large", {today: Used(6, 0, 2)}, {})
+    assert found.everything == {today: Used(6, 0, 2)}
+
+
+def test_a_capture_has_the_labels_of_its_hold_and_its_own_and_its_refund_both(ada: str) -> None:
+    hold = services.hold(holder_id=ada, amount=50, metadata={"member": "ann", "model": "large"}, idempotency_key="h")
+    capture = services.capture(
+        holder_id=ada, hold=hold.sequence, amount=30, metadata={"model": "small", "tokens": 6120}, idempotency_key="c"
+    )
+    services.refund(holder_id=ada, spend=capture.sequence, amount=10, idempotency_key="r")
+    assert by_value("label:member") == {"ann": 20}
+    assert by_value("label:model") == {"small": 20}
+    assert by_value("label:tokens") == {"6120": 20}
+
+
+def test_use_on_overage_counts_and_granted_held_or_transferred_credits_do_not(ada: str) -> None:
+    services.set_overage(holder_id="bob", limit=100, interval="month", idempotency_key="o")
+    services.grant(holder_id="bob", amount=10, idempotency_key="g")
+    spend = services.spend(holder_id="bob", amount=30, metadata={"model": "large"}, idempotency_key="s")
+    assert reads.usage("bob", **span()).sums == Used(30, 20, 1)
+    services.refund(holder_id="bob", spend=spend.sequence, amount=25, idempotency_key="r")
+    assert reads.usage("bob", **span()).sums == Used(5, 0, 2)
+    services.hold(holder_id=ada, amount=50, idempotency_key="h")
+    services.transfer(holder_id=ada, to="cy", amount=5, idempotency_key="t")
+    assert reads.usage(ada, **span()).sums == Used()
+
+
+def test_a_use_without_a_label_model_counts_by_its_rate(ada: str) -> None:
+    services.publish_rate(credit_type="credits", code="chat", price=2, per=1, idempotency_key="p")
+    services.spend(holder_id=ada, rate="chat", quantity=5, metadata={"model": "large"}, idempotency_key="1")
+    services.spend(holder_id=ada, rate="chat", quantity=3, idempotency_key="2")
+    assert by_value("rate") == {"chat": 16}
+    assert by_value("label:model") == {"large": 10, "chat": 6}
+
+
+def test_each_256th_entry_sums_up_and_nothing_is_counted_twice(ada: str) -> None:
+    execute(spends(254, 2, model="large"))
+    assert summed() == []
+    services.spend(holder_id=ada, amount=2, metadata={"model": "large"}, idempotency_key="last")
+    assert summed() == [("", "", 510), ("label:model", "large", 510)]
+    assert by_value("label:model") == {"large": 510}
+    execute(spends(300, 1, model="large"))
+    assert summed() == [("", "", 766), ("label:model", "large", 766)]
+    assert by_value("label:model") == {"large": 810}
+    assert audit([connection.connection], holder_id=ada).findings == []
+
+
+def test_of_a_label_and_day_200_values_have_a_sum_and_the_rest_is_summed_up(ada: str) -> None:
+    execute([request for number in range(240) for request in spends(2, number + 1, member=f"m{number}")])
+    found = reads.usage(ada, by="label:member", limit=100, **span())
+    rows = [value for dimension, value, _ in summed() if dimension == "label:member"]
+    assert len(rows) == 128
+    assert found.sums.amount == sum(2 * (number + 1) for number in range(240))
+    assert found.sums.amount == sum(each.sums.amount for each in found.values) + found.others[None].amount
+    assert (len(found.values), found.values_left_out) == (100, 140)
+    execute([request for number in range(240, 500) for request in spends(2, 1, member=f"m{number}")])
+    rows = [value for dimension, value, _ in summed() if dimension == "label:member"]
+    assert (len(rows), "" in rows) == (201, True)
+    more = reads.usage(ada, by="label:member", limit=200, **span())
+    assert more.sums.amount == sum(each.sums.amount for each in more.values) + more.others[None].amount
+    assert more.without == {}
+    assert audit([connection.connection], holder_id=ada).findings == []
+
+
+def test_a_label_that_never_repeats_is_only_summed_up(ada: str) -> None:
+    execute([request for number in range(300) for request in spends(1, 1, request=f"r{number}", model="large")])
+    assert summed() == [("", "", 255), ("label:model", "large", 255), ("label:request", "", 255)]
+    found = reads.usage(ada, by="label:request", **span())
+    assert (found.values, found.others, found.without) == ([], {None: Used(300, 0, 300)}, {})
+
+
+def test_long_and_odd_values_are_cut_and_empty_ones_are_no_label(ada: str) -> None:
+    values: list[Any] = ["x" * 300, {"a": [1]}, True, 5, None, "", "é"]
+    execute([
+        SpendRequest(holder_id="ada", amount=1, metadata={"model": value}, idempotency_key=unique("s"))
+        for value in values for _ in range(40)
+    ])  # fmt: skip
+    found = reads.usage(ada, by="label:model", **span())
+    assert {each.value for each in found.values} == {"x" * 199 + "…", '{"a": [1]}', "true", "5", "é"}
+    assert found.without == {None: Used(80, 0, 80)}
+    assert audit([connection.connection], holder_id=ada).findings == []
+
+
+def test_amounts_beyond_a_bigint_add_up(ada: str) -> None:
+    most = 2**53 - 1
+    for number in range(2):
+        services.batch(
+            [
+                request
+                for place in range(600)
+                for request in (
+                    GrantRequest(holder_id="big", amount=most, idempotency_key=f"g{number}/{place}"),
+                    SpendRequest(holder_id="big", amount=most, idempotency_key=f"s{number}/{place}"),
+                )
+            ][:1_000],
+            mode="each", idempotency_key=unique("b"),
+        )  # fmt: skip
+    assert reads.usage("big", **span()).sums == Used(1_000 * most, 0, 1_000)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"])
+def test_random_histories_give_in_each_zone_what_the_entries_say(db: None, zone: str) -> None:
+    days = ZoneInfo(zone)
+    expected = random_history(random.Random(zone), days)
+    since, until = min(day for day, _ in expected), max(day for day, _ in expected) + timedelta(days=1)
+    for first in (since, since + timedelta(days=1)):
+        span = {"zone": days, "since": reads.start_of(first, days), "until": reads.start_of(until, days)}
+        found = reads.usage("ada", by="label:model", by_day=True, **span)
+        shown = {(day, value.value): used for value in found.values for day, used in value.days.items()}
+        shown |= {(day, ""): used for day, used in found.without.items()}
+        assert shown == {key: used for key, used in expected.items() if key[0] >= first}
+        together = reads.usage("ada", by="label:model", **span)
+        assert together.sums == found.sums
+        assert [(each.value, each.sums) for each in together.values] == [(each.value, each.sums) for each in found.values]
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def random_history(source: random.Random, zone: ZoneInfo) -> dict[tuple[date, str], Used]:
+    """Make a history of several days by a clock, and return what each day and model used, added up in Python."""
+    done: list[tuple[Any, str]] = []
+    with FixedClock(datetime(2025, 3, 28, 10, tzinfo=UTC)) as clock:
+        services.grant(holder_id="ada", amount=10**6, idempotency_key="g")
+        for _ in range(300):
+            clock.advance(minutes=source.randrange(0, 40))
+            model = source.choice(["large", "small", ""])
+            labels, kind = {"model": model} if model else {}, source.random()
+            if kind < 0.1 and done:
+                use, model = source.choice([each for each in done if each[0].kind != "refund"])
+                entry = services.refund(holder_id="ada", spend=use.sequence, amount=1, idempotency_key=unique("r"))
+            elif kind < 0.3:
+                hold = services.hold(holder_id="ada", amount=95, metadata=labels, idempotency_key=unique("h"))
+                entry = services.capture(holder_id="ada", hold=hold.sequence, amount=90, idempotency_key=unique("c"))
+            else:
+                amount = source.randint(50, 90)
+                entry = services.spend(holder_id="ada", amount=amount, metadata=labels, idempotency_key=unique("s"))
+            done.append((entry, model))
+    sums: dict[tuple[date, str], Used] = defaultdict(Used)
+    for entry, model in done:
+        key = entry.effective_at.astimezone(zone).date(), model
+        amount = -entry.amount if entry.kind == "refund" else taken_by(entry)
+        sums[key] = sums[key].plus(Used(amount, 0, 1))
+    return dict(sums)
+
+
+@pytest.mark.parametrize("statement", ["UPDATE ledger_usage SET amount = amount + 1", "DELETE FROM ledger_usage"])
+def test_only_the_trigger_writes_sums(ada: str, statement: str) -> None:
+    execute(spends(256, 1, model="large"))
+    before = summed()
+    with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
+        connection.cursor().execute(f"SET LOCAL ROLE ledger_app; {statement}")
+    assert summed() == before
