@@ -62,6 +62,8 @@ export const CALLS = {
   balance: {"id": "readBalance", "method": "GET", "path": "/v1/holders/{holder}/balance", "query": ["credit_type", "at", "by", "rate", "label"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List lots. */
   lots: {"id": "listLots", "method": "GET", "path": "/v1/holders/{holder}/lots", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read where the credits went. */
+  usage: {"id": "readUsage", "method": "GET", "path": "/v1/holders/{holder}/usage", "query": ["credit_type", "from", "to", "zone", "group_by", "limit"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List entries. */
   entries: {"id": "listEntries", "method": "GET", "path": "/v1/holders/{holder}/entries", "query": ["limit", "cursor", "credit_type", "kind", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read an entry. */

@@ -324,6 +324,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/holders/{holder}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/holders/{holder}/entries": {
         parameters: {
             query?: never;
@@ -3875,30 +3891,6 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /** @description An event no longer counts, and no other takes its place. */
-        EventCancellation: {
-            /** @description Permanently unique, as that of an event. */
-            idempotency_key: string;
-            /** @description The subscription of the event. */
-            subscription: string;
-            /** @description The key of the event that no longer counts. */
-            cancels: string;
-        };
-        /** @description Another value, and other properties, for an event: of the same subscription, meter and time. */
-        EventCorrection: {
-            /** @description Permanently unique, as that of an event. */
-            idempotency_key: string;
-            /** @description The subscription of the event. */
-            subscription: string;
-            /** @description The key of the event that no longer counts. */
-            corrects: string;
-            /** @description How much it was; left out if the meter computes it. */
-            value?: string | number;
-            /** @description The properties that it has from now on. */
-            properties?: {
-                [key: string]: unknown;
-            };
-        };
         /** @description The soonest expiry among the open lots. */
         Expiry: {
             /**
@@ -4521,6 +4513,8 @@ export interface components {
              */
             previous: string | null;
         };
+        /** @enum {string} */
+        GroupEnum: "value" | "others" | "without";
         /** @description The cost of one group of usage, rounded by itself; a value is null if its events do not have the property. */
         GroupRating: {
             group: {
@@ -6240,26 +6234,6 @@ export interface components {
             paid_at?: string | null;
             /** @description The text of the transfer. A purchase has the reference of its intent. Default: `""`. */
             reference?: string;
-        };
-        /** @description One use of a service. */
-        NewUsageEvent: {
-            /** @description Permanently unique. */
-            idempotency_key: string;
-            /** @description The subscription that used it. */
-            subscription: string;
-            /** @description The meter that counts it. */
-            meter: string;
-            /**
-             * Format: date-time
-             * @description When.
-             */
-            occurred_at: string;
-            /** @description How much; left out if the meter computes it. */
-            value?: string | number;
-            /** @description Properties, for the filters and groups of prices and the expression of the meter. */
-            properties?: {
-                [key: string]: unknown;
-            };
         };
         /** @description No fields. */
         Nothing: Record<string, never>;
@@ -8963,12 +8937,50 @@ export interface components {
             difference: components["schemas"]["Difference"] | null;
             allowances: components["schemas"]["AllowanceMove"][];
         };
-        /** @description Usage events. */
+        /** @description What an account used in a span of time: the sum of all results. */
         Usage: {
-            /** @description Each is validated separately. */
-            events: (components["schemas"]["NewUsageEvent"] | components["schemas"]["EventCorrection"] | components["schemas"]["EventCancellation"])[];
-            /** @description Also record events whose `occurred_at` is more than a day ahead of the present time, or of the test clock of the customer's holder. Default: `false`. */
-            allow_future?: boolean;
+            /**
+             * Format: date-time
+             * @description From when it is counted.
+             */
+            from: string;
+            /**
+             * Format: int64
+             * @description What spends and captures took, less what refunds returned; below 0 if more was returned.
+             */
+            amount: number;
+            /**
+             * Format: int64
+             * @description How much of it was on overage.
+             */
+            postpaid: number;
+            /**
+             * Format: int64
+             * @description How many spends, captures and refunds.
+             */
+            entries: number;
+            /** @description Who owns the account. */
+            holder_id: string;
+            /** @description What it counts. */
+            credit_type: string;
+            /**
+             * Format: date-time
+             * @description To when it is counted.
+             */
+            to: string;
+            /** @description The zone whose days count. */
+            zone: string;
+            /**
+             * Format: int64
+             * @description How many values `others` has, at least.
+             */
+            values_left_out: number;
+            /** @description The groups, those with the most first; of each, its days in order. */
+            results: components["schemas"]["UsageRow"][];
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description One use of a service. */
         UsageEvent: {
@@ -9013,6 +9025,41 @@ export interface components {
         /** @description One result per event, in order. */
         UsageResults: {
             results: components["schemas"]["UsageResult"][];
+        };
+        /** @description A group, and what it used. */
+        UsageRow: {
+            /**
+             * Format: int64
+             * @description What spends and captures took, less what refunds returned; below 0 if more was returned.
+             */
+            amount: number;
+            /**
+             * Format: int64
+             * @description How much of it was on overage.
+             */
+            postpaid: number;
+            /**
+             * Format: int64
+             * @description How many spends, captures and refunds.
+             */
+            entries: number;
+            /** @description `value`: of one value, or of everything. `others`: of all other values. `without`: of what has no such label. */
+            group: components["schemas"]["GroupEnum"];
+            /** @description The label by which it is grouped; null for others and without. */
+            labels: {
+                [key: string]: string | null;
+            };
+            /** @description The rate by which it is grouped. */
+            rate: string | null;
+            /**
+             * Format: date
+             * @description The day of the zone, if it is grouped by day.
+             */
+            day: string | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description What VIES said about the VAT id of a customer. */
         VatLookup: {
@@ -9283,6 +9330,16 @@ export interface components {
         rate: string;
         /** @description The same for a spend with this label in its metadata: `member:ada`. */
         label: string;
+        /** @description From this day on, or from the quarter of an hour with this instant; by default the last 30 days, today included. */
+        from: string;
+        /** @description Before this day, or up to the quarter of an hour with this instant; by default to the end of today. */
+        to: string;
+        /** @description Whose days count. */
+        zone: string;
+        /** @description `day`, `rate`, `label:` with a key of the metadata such as `label:model`, or one of these and the day: `rate,day`. */
+        group_by: string;
+        /** @description How many values at most, those with the most; the others are one group. */
+        limit2: number;
         /** @description Only this credit type; all by default. */
         credit_type2: string;
         /** @description Only this kind; by default all except refusals. */
@@ -9454,7 +9511,7 @@ export interface components {
         /** @description The subscription after which the page begins: `next` of an earlier response. */
         after2: string;
         /** @description How many subscriptions. */
-        limit2: number;
+        limit3: number;
         /** @description The id of the plan move. */
         move_id: number;
         /** @description Only with this outcome. */
@@ -10443,6 +10500,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LotPage"];
+                };
+            };
+        };
+    };
+    readUsage: {
+        parameters: {
+            query?: {
+                /** @description What is counted. */
+                credit_type?: components["parameters"]["credit_type"];
+                /** @description From this day on, or from the quarter of an hour with this instant; by default the last 30 days, today included. */
+                from?: components["parameters"]["from"];
+                /** @description Before this day, or up to the quarter of an hour with this instant; by default to the end of today. */
+                to?: components["parameters"]["to"];
+                /** @description Whose days count. */
+                zone?: components["parameters"]["zone"];
+                /** @description `day`, `rate`, `label:` with a key of the metadata such as `label:model`, or one of these and the day: `rate,day`. */
+                group_by?: components["parameters"]["group_by"];
+                /** @description How many values at most, those with the most; the others are one group. */
+                limit?: components["parameters"]["limit2"];
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Usage"];
                 };
             };
         };
@@ -13365,7 +13457,7 @@ export interface operations {
                 /** @description The subscription after which the page begins: `next` of an earlier response. */
                 after?: components["parameters"]["after2"];
                 /** @description How many subscriptions. */
-                limit?: components["parameters"]["limit2"];
+                limit?: components["parameters"]["limit3"];
             };
             header?: never;
             path: {

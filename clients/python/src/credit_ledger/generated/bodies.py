@@ -54,6 +54,7 @@ EntryKindEnum: TypeAlias = Literal[
     "refusal",
 ]
 ExpiryEnum: TypeAlias = Literal["period_end", "after_days", "never", "rollover"]
+GroupEnum: TypeAlias = Literal["value", "others", "without"]
 HoldBodyStateEnum: TypeAlias = Literal["open", "expired"]
 IntervalEnum: TypeAlias = Literal["day", "week", "month", "year"]
 LanguageEnum: TypeAlias = Literal["en", "de"]
@@ -820,24 +821,6 @@ class EntryRating(TypedDict):
     quantities: NotRequired[dict[str, str]]
 
 
-class EventCancellation(TypedDict):
-    """An event no longer counts, and no other takes its place."""
-
-    idempotency_key: str
-    subscription: str
-    cancels: str
-
-
-class EventCorrection(TypedDict):
-    """Another value, and other properties, for an event: of the same subscription, meter and time."""
-
-    idempotency_key: str
-    subscription: str
-    corrects: str
-    value: NotRequired[Decimal | str | int]
-    properties: NotRequired[Mapping[str, Any]]
-
-
 class Expiry(TypedDict):
     """The soonest expiry among the open lots."""
 
@@ -1543,17 +1526,6 @@ class NewOverage(TypedDict):
     price: OveragePrice
     limit_credits: NotRequired[int | None]
     limit_minor: NotRequired[int | None]
-
-
-class NewUsageEvent(TypedDict):
-    """One use of a service."""
-
-    idempotency_key: str
-    subscription: str
-    meter: str
-    occurred_at: datetime | str
-    value: NotRequired[Decimal | str | int]
-    properties: NotRequired[Mapping[str, Any]]
 
 
 class Observation(TypedDict):
@@ -2779,6 +2751,24 @@ class UpcomingInvoice(TypedDict):
     allowances: list[AllowanceMove]
 
 
+Usage = TypedDict(
+    "Usage",
+    {
+        "from": "str",
+        "amount": "int",
+        "postpaid": "int",
+        "entries": "int",
+        "holder_id": "str",
+        "credit_type": "str",
+        "to": "str",
+        "zone": "str",
+        "values_left_out": "int",
+        "results": "list[UsageRow]",
+        "exact_integers": "NotRequired[dict[str, str]]",
+    },
+)
+
+
 class UsageEvent(TypedDict):
     """One use of a service."""
 
@@ -2808,6 +2798,19 @@ class UsageResults(TypedDict):
     """One result per event, in order."""
 
     results: list[UsageResult]
+
+
+class UsageRow(TypedDict):
+    """A group, and what it used."""
+
+    amount: int
+    postpaid: int
+    entries: int
+    group: GroupEnum
+    labels: Mapping[str, str | None]
+    rate: str | None
+    day: str | None
+    exact_integers: NotRequired[Mapping[str, str]]
 
 
 class VatLookup(TypedDict):

@@ -43,8 +43,6 @@ from credit_ledger.generated.bodies import (
     DurationEnum,
     EInvoiceFormatEnum,
     Entry,
-    EventCancellation,
-    EventCorrection,
     ExpiryEnum,
     Explanation,
     FinanceMonth,
@@ -77,7 +75,6 @@ from credit_ledger.generated.bodies import (
     NewOverage,
     NewPaymentReturnKindEnum,
     NewReturnKindEnum,
-    NewUsageEvent,
     Observation,
     ObservationResults,
     ObservedAccount,
@@ -134,8 +131,10 @@ from credit_ledger.generated.bodies import (
     TypesEnum,
     UnitEnum,
     UnusedTimeEnum,
+    Usage,
     UsageEvent,
     UsageResults,
+    UsageRow,
     VatLookup,
     VatStatusEnum,
     WebhookBody,
@@ -1086,6 +1085,40 @@ def lots(holder: str, *, limit: int | None = None, cursor: str | None = None, cr
         "GET",
         path("/v1/holders/{}/lots", holder),
         query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor), "credit_type": absent_if_none(credit_type)},
+    )
+
+
+def usage(
+    holder: str,
+    *,
+    credit_type: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    group_by: str | None = None,
+    limit: int | None = None,
+) -> Call[Usage]:
+    """Read where the credits went.
+
+    What spends and captures took, less what refunds returned, by label, rate and day: exactly the sum of the entries. A use
+    counts at its effective time, a refund at its own, under the labels of what it refunds. A capture has the labels of its
+    hold and its own, which prevail; a use without a label `model` counts by its rate. The values with the most come first,
+    then `others`, then what has no such label. Of an account with more than 256 entries, 200 values of a label are told apart
+    on a day, and ids of which none repeats are not; the rest is in `others`. The call takes no lock.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/holders/{}/usage", holder),
+        query={
+            "credit_type": absent_if_none(credit_type),
+            "from": absent_if_none(from_),
+            "to": absent_if_none(to),
+            "zone": absent_if_none(zone),
+            "group_by": absent_if_none(group_by),
+            "limit": absent_if_none(limit),
+        },
     )
 
 
@@ -4570,8 +4603,17 @@ def usage_events(
 
 def record_usage(
     *,
-    events: Sequence[NewUsageEvent | EventCorrection | EventCancellation],
-    allow_future: bool | None = None,
+    from_: datetime | str,
+    amount: int,
+    postpaid: int,
+    entries: int,
+    holder_id: str,
+    credit_type: str,
+    to: datetime | str,
+    zone: str,
+    values_left_out: int,
+    results: Sequence[UsageRow],
+    exact_integers: Mapping[str, str] | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[UsageResults]:
@@ -4586,7 +4628,19 @@ def record_usage(
         "POST",
         path("/v1/usage-events"),
         query={"dry_run": True if dry_run else ABSENT},
-        body={"events": events, "allow_future": absent_if_none(allow_future)},
+        body={
+            "from": from_,
+            "amount": amount,
+            "postpaid": postpaid,
+            "entries": entries,
+            "holder_id": holder_id,
+            "credit_type": credit_type,
+            "to": to,
+            "zone": zone,
+            "values_left_out": values_left_out,
+            "results": results,
+            "exact_integers": absent_if_none(exact_integers),
+        },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
