@@ -17,8 +17,9 @@ from ledger.admin.kit.cells import row_url, timestamp
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.form_fields import Shown, made
 from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, operation
-from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating, OutcomeUnknown
+from ledger.errors import Invalid, OutcomeUnknown
 from ledger.keys import api_keys
+from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
 from ledger.models import ApiKey
 from ledger.operators import staff_log
 from ledger.operators.permissions import REVOKE_APIKEY, ROTATE_APIKEY

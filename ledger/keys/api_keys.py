@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from ledger import conf
 from ledger.database.transactions import own_or_joined
-from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating, LedgerError
+from ledger.errors import Invalid, LedgerError
+from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
 from ledger.models import LABELLED_SCOPES, SCOPES, ApiKey
 from ledger.operators import staff_log
 from ledger.records import Record, UseCase

@@ -17,7 +17,7 @@ from ledger.database.lock_names import KEY_REQUEST
 from ledger.database.locking import insert_once
 from ledger.database.locks import waits_bounded
 from ledger.entries.previews import preview
-from ledger.errors import IdempotencyKeyReused, KeyExceedsOwn
+from ledger.errors import IdempotencyKeyReused
 from ledger.keys.api_keys import (
     ApiKeyRequest,
     RotationRequest,
@@ -28,6 +28,7 @@ from ledger.keys.api_keys import (
     rotate_api_key,
     with_secret,
 )
+from ledger.keys.errors import KeyExceedsOwn
 from ledger.models import ApiKey, KeyRequest
 from ledger.rules.instants import to_text, to_us
 from ledger.values import encode_json

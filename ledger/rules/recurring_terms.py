@@ -267,3 +267,32 @@ class RecurringGrant(NamedTuple):
         if self.terms is None or self.next_period is None:
             return []
         return [n for n in range(self.next_period, self.next_period + count) if self.terms.has(n)]
+
+
+# In words, as the reason of entries ------------------------------------------------------------------
+
+ADJECTIVES: Final = {"day": "Daily", "week": "Weekly", "month": "Monthly", "year": "Yearly"}
+
+
+def grant_words(terms: RecurringTerms, span: Span) -> str:
+    """The reason of a period's entries: "Monthly grant, period 1 Sep 2026 – 1 Oct 2026"."""
+    return f"{name_words(terms)}, period {period_words(terms, span)}"
+
+
+def name_words(terms: RecurringTerms) -> str:
+    """ "Monthly grant", "Grant every 2 weeks"."""
+    if terms.interval_count == 1:
+        return f"{ADJECTIVES[terms.interval]} grant"
+    return f"Grant every {terms.interval_count} {terms.interval}s"
+
+
+def period_words(terms: RecurringTerms, span: Span) -> str:
+    """ "1 Sep 2026 – 1 Oct 2026", on the clocks of its zone; with the time where a period does not begin at midnight."""
+    zone = terms.schedule.zone
+    start, end = (from_us(each).astimezone(zone) for each in span)
+    return f"{_moment(start)} – {_moment(end)}"
+
+
+def _moment(at: datetime) -> str:
+    day = f"{at.day} {at:%b %Y}"
+    return day if at.time() == datetime.min.time() else f"{day} {at:%H:%M}"

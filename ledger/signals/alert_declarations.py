@@ -12,11 +12,12 @@ from ledger.database.lock_names import ALERTS
 from ledger.database.locks import waits_bounded
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction
-from ledger.errors import AlertLimit, AlertNotFound, IdempotencyKeyReused, Invalid
+from ledger.errors import IdempotencyKeyReused, Invalid
 from ledger.records import Record
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.requests import Reason
 from ledger.signals.alert_states import Alert
+from ledger.signals.errors import AlertLimit, AlertNotFound
 from ledger.signals.models import Alert as AlertRow
 from ledger.values import MAX_ACTOR_CHARACTERS, Amount, BudgetName, CreditType, Holder, IdempotencyKey, Integer, Text
 

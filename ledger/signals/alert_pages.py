@@ -16,10 +16,10 @@ from ledger.admin.kit.form_fields import Shown, whole_number
 from ledger.admin.kit.idempotent_forms import Done, FieldFaults, FormPage, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import account_link
-from ledger.errors import AlertLimit, AlertNotFound
 from ledger.operators.approvals import NoStake
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, WrittenAlert, end_alert, set_alert
 from ledger.signals.alert_watching import crossed
+from ledger.signals.errors import AlertLimit, AlertNotFound
 from ledger.signals.models import Alert
 from ledger.signals.permissions import SET_ALERT
 from ledger.values import FieldError

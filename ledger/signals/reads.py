@@ -6,8 +6,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from ledger.database.statements import fetch_rows
-from ledger.errors import WebhookNotFound
 from ledger.rules.instants import to_text, to_us
+from ledger.signals.errors import WebhookNotFound
 from ledger.signals.models import Webhook
 from ledger.signals.payloads import SIGNAL_COLUMNS, StoredSignal, payload
 

@@ -16,9 +16,9 @@ from ledger.admin.kit import columns
 from ledger.admin.kit.cells import link, mono, row_url, timestamp
 from ledger.admin.kit.columns import Column, shortened, table_of
 from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, guarded, operation
-from ledger.errors import WebhookNotFound
 from ledger.operators import staff_log
 from ledger.signals import reads
+from ledger.signals.errors import WebhookNotFound
 from ledger.signals.models import Webhook
 from ledger.signals.permissions import RESEND_SIGNAL, SWITCH_WEBHOOK, VIEW_WEBHOOK
 from ledger.signals.webhooks import ResendRequest, WebhookChangeRequest, change_webhook, resend

@@ -19,9 +19,10 @@ from ledger import conf
 from ledger.database.lock_names import WEBHOOK_REQUEST
 from ledger.database.locks import waits_bounded
 from ledger.database.transactions import locked_transaction, own_or_joined
-from ledger.errors import IdempotencyKeyReused, Invalid, WebhookNotFound, WebhookRotating
+from ledger.errors import IdempotencyKeyReused, Invalid
 from ledger.records import Record
 from ledger.signals.addresses import MAX_URL_CHARACTERS, url_fault
+from ledger.signals.errors import WebhookNotFound, WebhookRotating
 from ledger.signals.models import Webhook, WebhookChange
 from ledger.signals.reads import delivery
 from ledger.signals.reads import time_or_none as _time

@@ -38,8 +38,9 @@ from ledger.database.cluster import NoCluster, on_cluster
 from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
 from ledger.database.schema_versions import verify_schema
-from ledger.errors import Invalid, KeyNameTaken, UnsafeDatabase
+from ledger.errors import Invalid, UnsafeDatabase
 from ledger.keys import api_keys
+from ledger.keys.errors import KeyNameTaken
 from ledger.models import SCOPES, ApiKey
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue

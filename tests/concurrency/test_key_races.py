@@ -10,10 +10,10 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
-from ledger.errors import KeyEnded, KeyNameTaken, KeyRotating
 from ledger.keys import api_keys, delegation
 from ledger.keys.api_keys import ApiKeyRequest
 from ledger.keys.delegation import KeyAnswer, KeyCall, change_once, give
+from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
 from ledger.models import ApiKey
 from ledger.testing import unique
 from tests import nodes

@@ -21,9 +21,9 @@ from ledger.api.schemas.parameters import KEY_PATH
 from ledger.api.schemas.request_schemas import NEW_KEY, ROTATION, KeysQuery
 from ledger.api.schemas.response_schemas import ApiKeySerializer, ApiKeyWithSecretSerializer, OwnKeySerializer
 from ledger.conf import KEY_CONCURRENT_REQUESTS, KEY_REQUESTS_PER_SECOND
-from ledger.errors import KeyEnded, KeyExceedsOwn, KeyNameTaken, KeyRotating
 from ledger.keys import delegation
 from ledger.keys.delegation import KeyAnswer, KeyCall, Made
+from ledger.keys.errors import KeyEnded, KeyExceedsOwn, KeyNameTaken, KeyRotating
 from ledger.models import SCOPES, ApiKey
 from ledger.operators import staff_log
 from ledger.records import Record, Shape, shape_of

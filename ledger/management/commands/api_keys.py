@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
 
-from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating
+from ledger.errors import Invalid
 from ledger.keys import api_keys
+from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
 from ledger.management.examples import CommandWithExamples
 from ledger.models import SCOPES, ApiKey
 from ledger.records import Shape, shape_of

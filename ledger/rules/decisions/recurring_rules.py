@@ -11,9 +11,17 @@ from ledger.rules.decisions.skipped_periods import SkippedPeriods, skipped_perio
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import Lot, remove, split, total
-from ledger.rules.recurring_terms import FULL, KEEP, MAX_RECURRING_GRANTS, GrantedSpan, RecurringGrant, RecurringTerms, Span
+from ledger.rules.recurring_terms import (
+    FULL,
+    KEEP,
+    MAX_RECURRING_GRANTS,
+    GrantedSpan,
+    RecurringGrant,
+    RecurringTerms,
+    Span,
+    grant_words,
+)
 from ledger.rules.requests import EndRecurringGrantRequest, GrantRequest, RecurringGrantRequest, RevokeRequest
-from ledger.rules.texts.recurring_texts import grant_words
 
 
 def set_recurring_grant(

@@ -1,13 +1,9 @@
 """Recurring grants in words, for people."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
-from ledger.rules.instants import from_us
-from ledger.rules.recurring_terms import EXPIRED, LOTS_FULL, NOT_KEPT, RecurringTerms, Span
-
-ADJECTIVES: Final = {"day": "Daily", "week": "Weekly", "month": "Monthly", "year": "Yearly"}
+from ledger.rules.recurring_terms import EXPIRED, LOTS_FULL, NOT_KEPT, RecurringTerms, name_words
 
 WHY_SKIPPED: Final = {
     EXPIRED: "their credits had expired before the next write",
@@ -15,18 +11,6 @@ WHY_SKIPPED: Final = {
     NOT_KEPT: "what rolls over is of later periods",
 }
 """Why periods were skipped, by the `because` of their entry."""
-
-
-def grant_words(terms: RecurringTerms, span: Span) -> str:
-    """The reason of a period's entries: "Monthly grant, period 1 Sep 2026 – 1 Oct 2026"."""
-    return f"{name_words(terms)}, period {period_words(terms, span)}"
-
-
-def name_words(terms: RecurringTerms) -> str:
-    """ "Monthly grant", "Grant every 2 weeks"."""
-    if terms.interval_count == 1:
-        return f"{ADJECTIVES[terms.interval]} grant"
-    return f"Grant every {terms.interval_count} {terms.interval}s"
 
 
 def amount_words(terms: RecurringTerms, number: Any) -> str:
@@ -41,18 +25,6 @@ def expiry_words(terms: RecurringTerms, number: Any) -> str:
     if terms.expires_after_days is not None:
         return f"expire after {terms.expires_after_days} day{'s' if terms.expires_after_days > 1 else ''}"
     return "never expire" if terms.expiry == "never" else "expire with the period"
-
-
-def period_words(terms: RecurringTerms, span: Span) -> str:
-    """ "1 Sep 2026 – 1 Oct 2026", on the clocks of its zone; with the time where a period does not begin at midnight."""
-    zone = terms.schedule.zone
-    start, end = (from_us(each).astimezone(zone) for each in span)
-    return f"{_moment(start)} – {_moment(end)}"
-
-
-def _moment(at: datetime) -> str:
-    day = f"{at.day} {at:%b %Y}"
-    return day if at.time() == datetime.min.time() else f"{day} {at:%H:%M}"
 
 
 def setting_words(counterpart: Mapping[str, Any], number: Any) -> str:

@@ -11,12 +11,12 @@ from ledger.api.kit.idempotency import dry_run_key, idempotency_key
 from ledger.api.kit.queries import DryRunQuery, read_query
 from ledger.api.kit.rendering import Response, json_response, time_text, write_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.errors import AlertLimit, AlertNotFound
 from ledger.signals import alert_declarations, alert_watching
 from ledger.signals.alert_declarations import EndAlertRequest, WrittenAlert
 from ledger.signals.api import examples, schemas
 from ledger.signals.api.schemas import ALERT_PATH, AlertAccountBodySerializer, AlertBodySerializer
 from ledger.signals.api.webhooks import SIGNALS, SignalsEndpoint
+from ledger.signals.errors import AlertLimit, AlertNotFound
 
 NO_ALERT = AlertNotFound(alert="low")
 

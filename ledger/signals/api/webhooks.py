@@ -15,7 +15,6 @@ from ledger.api.kit.queries import DryRunQuery, read_query
 from ledger.api.kit.rendering import Response, in_key_order, json_response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.errors import WebhookNotFound, WebhookRotating
 from ledger.records import Shape
 from ledger.signals import reads
 from ledger.signals import webhooks as use_cases
@@ -27,6 +26,7 @@ from ledger.signals.api.schemas import (
     DeliveryDetailsSerializer,
     WebhookBodySerializer,
 )
+from ledger.signals.errors import WebhookNotFound, WebhookRotating
 from ledger.signals.models import Webhook
 from ledger.signals.reads import time_or_none
 from ledger.signals.webhooks import WebhookWrite, Written

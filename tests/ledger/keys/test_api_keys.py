@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from ledger.errors import Invalid, KeyEnded, KeyRotating
+from ledger.errors import Invalid
 from ledger.keys import api_keys
+from ledger.keys.errors import KeyEnded, KeyRotating
 from ledger.models import ApiKey
 from ledger.testing import FixedClock
 

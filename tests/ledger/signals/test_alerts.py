@@ -10,7 +10,7 @@ from pytest_django.fixtures import Settings
 
 from ledger import services
 from ledger.database.statements import fetch_rows
-from ledger.errors import AlertLimit, AlertNotFound, IdempotencyKeyReused, Invalid
+from ledger.errors import IdempotencyKeyReused, Invalid
 from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
 from ledger.rules.budget_windows import HOUR_US
@@ -19,6 +19,7 @@ from ledger.signals import alert_declarations, alert_watching
 from ledger.signals import feed as feeding
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
 from ledger.signals.alert_states import DAY_US, Alert, AlertState, judge
+from ledger.signals.errors import AlertLimit, AlertNotFound
 from ledger.signals.feed import feed, feed_all_accounts
 from ledger.testing import unique
 from tests.nodes import pause
