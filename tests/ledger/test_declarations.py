@@ -156,6 +156,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         plan_move_schemas.PLAN_MOVE_BODY,
         plan_move_schemas.PLAN_SALE_BODY,
         mail_schemas.HOLD_BODY,
+        mail_schemas.REMINDER_BODY,
         mail_schemas.RELEASE_BODY,
     ]
     shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
