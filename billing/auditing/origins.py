@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from billing.generator.state.open_claims import anchor_of
 from billing.metering import usage
@@ -18,12 +18,13 @@ from billing.metering.corrections import stored_event
 from billing.metering.expressions import ExpressionWrong, NotComputable, parse_expression
 from billing.metering.partitions import month_after
 from billing.metering.usage import Measure, measure
-from billing.models import Claim, Cursor, DroppedMonth, Subscription, UsageEvent
+from billing.models import Claim, Cursor, DroppedMonth, Price, Subscription, UsageEvent
 from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
 from billing.rating.aggregation import KEPT, stored_usage
 from billing.rating.periods import Schedule
 from billing.rating.prices.overage import METER_PREFIX
+from billing.rating.prices.values import BilledBy
 from ledger.database.statements import fetch_rows
 
 EVENTS_PER_FETCH = 5_000
@@ -157,8 +158,10 @@ def _remeasured() -> Iterator[str]:
     dropped = [(_midnight(month), _midnight(month_after(month, 1))) for month in months]
     subscriptions = {s.pk: s for s in Subscription.objects.all()}
     claims = Claim.objects.filter(kind=Claim.Kind.USAGE, released_at=None, price__isnull=False)
-    # What was used on overage is computed again from the ledger's entries: see `billing.auditing.consistency`.
-    claims = claims.exclude(price__meter__startswith=METER_PREFIX).order_by("subscription_id", "id")
+    # What entries of the ledger bill is computed again from these: see `billing.auditing.consistency`.
+    by_entries = Price.objects.filter(Q(meter__startswith=METER_PREFIX) | Q(definition__billed_by=BilledBy.ENTRIES.value))
+    claims = claims.exclude(price__in=by_entries)
+    claims = claims.order_by("subscription_id", "id")
     for subscription_id, group in groupby(claims.iterator(), key=lambda claim: claim.subscription_id):
         there = [one for one in group if not any(one.starts_at < end and one.ends_at > start for start, end in dropped)]
         subscription = subscriptions.get(subscription_id)

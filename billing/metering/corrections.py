@@ -15,15 +15,17 @@ from billing.metering.usage import (
     EventKey,
     EventResult,
     EventStatus,
+    KnownSubscription,
     NewEvent,
+    billed_by_entries,
     digest_of,
+    known_subscriptions,
     not_computable,
     row_of,
     take_in,
     value_text,
     write,
 )
-from billing.models import Subscription
 from billing.rating.values import Ref, Used
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import own_or_joined
@@ -123,7 +125,8 @@ def take_in_all(events: Sequence[NewEvent | Correction], *, allow_future: bool =
     """Write new events, then corrections and cancellations, and return the result of each; all in one transaction.
 
     A correction or cancellation of an unknown event, of an event of another subscription, or of a cancellation is invalid; if the
-    event is corrected or cancelled already, it is a conflict. Neither uses its key.
+    event is corrected or cancelled already, it is a conflict. A correction of an event whose use is billed by entries is refused,
+    and a cancellation is not: it tells no use. What is not accepted does not use its key.
 
     Args:
         allow_future: as for `take_in`; a correction is at the time of its event.
@@ -137,7 +140,7 @@ def take_in_all(events: Sequence[NewEvent | Correction], *, allow_future: bool =
 def _correct(corrections: Sequence[Correction]) -> list[EventResult]:
     if not corrections:
         return []
-    ids = dict(Subscription.objects.filter(ref__in={one.subscription for one in corrections}).values_list("ref", "id"))
+    subscriptions = known_subscriptions({one.subscription for one in corrections})
     first: dict[str, Correction] = {}
     for one in corrections:
         first.setdefault(one.idempotency_key, one)
@@ -145,7 +148,7 @@ def _correct(corrections: Sequence[Correction]) -> list[EventResult]:
     for _ in range(TRIES):
         try:
             with transaction.atomic():
-                results = _decide(first, ids)
+                results = _decide(first, subscriptions)
             break
         except IntegrityError:  # Another request corrected one of the events in the meantime: look again.
             continue
@@ -164,7 +167,7 @@ def _result(
     return EventResult(key, EventStatus.DUPLICATE if is_same else EventStatus.CONFLICT)
 
 
-def _decide(first: dict[str, Correction], ids: dict[str, int]) -> dict[str, EventResult]:
+def _decide(first: dict[str, Correction], subscriptions: dict[str, KnownSubscription]) -> dict[str, EventResult]:
     """Write the corrections that are possible. Return the results of all whose keys are new.
 
     Raises:
@@ -180,7 +183,7 @@ def _decide(first: dict[str, Correction], ids: dict[str, int]) -> dict[str, Even
         later: list[Correction] = []
         keys = {one.idempotency_key for one in waiting}
         for one in waiting:
-            refusal = _refusal(one, originals.get(one.target), ids, ready)
+            refusal = _refusal(one, originals.get(one.target), subscriptions.get(one.subscription), ready)
             if refusal is None:
                 try:
                     ready[one.target] = _counted(one, originals[one.target], meters)
@@ -206,15 +209,15 @@ def _counted(one: Correction, original: _Original, meters: CurrentMeters) -> Cou
 
 
 def _refusal(
-    one: Correction, original: _Original | None, ids: dict[str, int], ready: dict[str, Counted[Any]]
+    one: Correction, original: _Original | None, subscription: KnownSubscription | None, ready: dict[str, Counted[Any]]
 ) -> EventResult | None:
     """Return why an event cannot be corrected; None if it can."""
     key = one.idempotency_key
-    if one.subscription not in ids:
+    if subscription is None:
         return EventResult(key, EventStatus.INVALID, f"there is no subscription {one.subscription!r}")
     if original is None:
         return _unknown(one)
-    if original.subscription_id != ids[one.subscription]:
+    if original.subscription_id != subscription.id:
         return EventResult(key, EventStatus.INVALID, f"the event {one.target!r} is of another subscription")
     if original.meter is None:
         return EventResult(
@@ -222,6 +225,9 @@ def _refusal(
         )
     if not original.counts:
         return EventResult(key, EventStatus.INVALID, f"{one.target!r} is a cancellation, which cannot be corrected")
+    rate = subscription.rate_of(original.meter, original.occurred_at) if one.counts else None
+    if rate is not None:
+        return billed_by_entries(key, rate)
     by = ready[one.target].event.idempotency_key if one.target in ready else original.corrected_by
     if by is not None:
         return EventResult(key, EventStatus.CONFLICT, f"the event {one.target!r} is already corrected or cancelled by {by!r}")

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from billing.metering.filters import PASSES
 from ledger.database.statements import fetch_rows
 
-# The prices that count a meter, each with its time; usage in a trial does not count.
+# The prices that count the events of a meter, each with its time; usage in a trial does not count.
 _COUNTED: Final = """
     counted AS (
         SELECT v.subscription_id, p.meter, coalesce(p.definition -> 'filters', '{}') AS filters,
@@ -15,7 +15,7 @@ _COUNTED: Final = """
         FROM billing_itemversion AS v
         JOIN billing_price AS p ON p.id = v.price_id
         JOIN billing_subscription AS s ON s.id = v.subscription_id
-        WHERE v.superseded_at IS NULL AND p.kind = 'usage'
+        WHERE v.superseded_at IS NULL AND p.kind = 'usage' AND p.definition ->> 'billed_by' IS DISTINCT FROM 'entries'
             AND (%(subscriptions)s::bigint[] IS NULL OR v.subscription_id = ANY(%(subscriptions)s))
     )
 """
@@ -28,6 +28,11 @@ REASON: Final = """
             WHEN EXISTS (
                 SELECT FROM billing_activation AS activation
                 WHERE activation.subscription_id = s.id AND activation.state IN ('expired', 'canceled')) THEN 'not-started'
+            WHEN EXISTS (
+                SELECT FROM billing_itemversion AS v
+                JOIN billing_price AS p ON p.id = v.price_id AND p.meter = e.meter AND p.definition ->> 'billed_by' = 'entries'
+                WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
+                    AND v.starts_at <= e.occurred_at AND coalesce(v.ends_at, 'infinity') > e.occurred_at) THEN 'billed-by-entries'
             WHEN NOT EXISTS (SELECT FROM counted AS c WHERE c.subscription_id = s.id AND c.meter = e.meter) THEN 'unknown-meter'
             WHEN e.occurred_at < s.started_at THEN 'before-start'
             WHEN e.occurred_at < s.trial_end THEN 'in-trial'
@@ -50,6 +55,7 @@ REASON: Final = """
 
 SENTENCES: Final = {
     "not-started": "the subscription never started: its order expired or was canceled",
+    "billed-by-entries": "since an amendment, the ledger's entries bill what its meter counts at that time",
     "unknown-meter": "no price of the subscription counts its meter",
     "before-start": "it occurred before the subscription began",
     "in-trial": "it occurred in the trial of the subscription",

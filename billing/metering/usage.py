@@ -44,7 +44,7 @@ from billing.rating.values import Ref, Used
 from ledger.database.statements import Loader, Statement, fetch_rows, integer, parameter
 from ledger.database.transactions import own_or_joined
 from ledger.records import Record
-from ledger.services import holders_time, overage_used
+from ledger.services import holders_time, overage_used, rated_use
 from ledger.values import Metadata, Text, Time
 
 MAX_EVENTS = 1_000
@@ -52,6 +52,7 @@ LONGEST_TRANSACTION = timedelta(hours=1)
 """The longest time between the recording of an event and its COMMIT: until then a run does not see it."""
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BILLED_BY_ENTRIES = "billed-by-entries"
 """The code of an event whose meter the ledger's entries bill."""
 IN_THE_FUTURE = "in-the-future"
@@ -123,6 +124,7 @@ class EventResult:
         detail: why it is not accepted, or why no invoice will count it.
         pointer: the field of the event that `detail` is about; empty for the whole.
         code: of an event that is refused, is in the future, or that no invoice will count: why, in a word.
+        rate: of an event that is refused because entries bill its use, the rate of these entries.
     """
 
     idempotency_key: str | None
@@ -130,6 +132,7 @@ class EventResult:
     detail: str = ""
     pointer: str = ""
     code: str = ""
+    rate: str = ""
 
 
 # Keys are inserted in sorted order, so that two requests with common keys wait for each other in the same order. Only a new key
@@ -163,42 +166,55 @@ TAKE_IN = """
 KNOWN_DIGESTS = "SELECT idempotency_key, content_digest FROM billing_usagekey WHERE idempotency_key = ANY(%s)"
 
 
-# The subscriptions of the events, each with the instant up to which events count as past, by the clock of its customer's holder.
+# The subscriptions of the events, each with the instant up to which events count as past, by the clock of its customer's holder,
+# and with the meters whose use is billed by entries, each with its time and rate.
 KNOWN_SUBSCRIPTIONS = """
-    SELECT s.ref, s.id, statement_timestamp() + interval '1 day'
+    SELECT s.ref, s.id, statement_timestamp() + interval '1 day', (
+        SELECT json_agg(json_build_array(p.meter, extract(epoch FROM v.starts_at)::numeric::text,
+            extract(epoch FROM v.ends_at)::numeric::text, p.definition -> 'entries' ->> 'rate'))
+        FROM billing_itemversion AS v
+        JOIN billing_price AS p ON p.id = v.price_id AND p.definition ->> 'billed_by' = 'entries'
+        WHERE v.subscription_id = s.id AND v.superseded_at IS NULL)
     FROM billing_subscription AS s JOIN billing_customer AS c ON c.id = s.customer_id
     WHERE s.ref = ANY(%s)
 """
 
 
-class _Known(NamedTuple):
+class KnownSubscription(NamedTuple):
     """A row of KNOWN_SUBSCRIPTIONS."""
 
     ref: str
     id: int
     latest: datetime
+    billed_by_entries: Any
+
+    def rate_of(self, meter: str, occurred_at: datetime) -> str | None:
+        """Return the rate whose entries bill the use of a meter at an instant; None if events bill it."""
+        at = Decimal((occurred_at - EPOCH) // MICROSECOND).scaleb(-6)
+        for named, start, end, rate in self.billed_by_entries or ():
+            if named == meter and Decimal(start) <= at and (end is None or at < Decimal(end)):
+                return str(rate)
+        return None
 
 
-def _known_subscriptions(refs: Collection[str]) -> dict[str, _Known]:
+def known_subscriptions(refs: Collection[str]) -> dict[str, KnownSubscription]:
+    """Return the subscriptions of events, by ref; without those that do not exist."""
     by_clock = holders_time(KNOWN_SUBSCRIPTIONS, holder="c.holder_id")
-    return {known.ref: known for known in fetch_rows(_Known, by_clock, [list(refs)])}
+    return {known.ref: known for known in fetch_rows(KnownSubscription, by_clock, [list(refs)])}
 
 
 def take_in(events: Sequence[NewEvent], *, allow_future: bool = False) -> list[EventResult]:
     """Write the events whose keys are new, and return the result of each; all in one transaction.
 
     A known key with the same content is a duplicate, also after its meter has changed; with other content it is a conflict, which
-    changes nothing. An event of an unknown subscription, one without a quantity, or one in the future is invalid and does not use
-    its key.
+    changes nothing. An event of an unknown subscription, one without a quantity, or one in the future is invalid, and one whose
+    use is billed by entries is refused; neither uses its key.
 
     Args:
         allow_future: also write events more than a day ahead of the server's time, or of the test clock of the customer's holder.
     """
     with own_or_joined(), connection.cursor() as cursor:
-        refs = list({event.subscription for event in events})
-        known_by_ref = {
-            one.ref: one for one in fetch_rows(_Known, holders_time(KNOWN_SUBSCRIPTIONS, holder="c.holder_id"), [refs])
-        }
+        known_by_ref = known_subscriptions({event.subscription for event in events})
         meters = CurrentMeters({event.meter for event in events})
         counted = [_counted(event, known_by_ref.get(event.subscription), meters, allow_future) for event in events]
         first: dict[str, Counted[NewEvent]] = {}
@@ -239,7 +255,7 @@ def _accepted(key: str, reason: str | None) -> EventResult:
 
 
 def _counted(
-    event: NewEvent, subscription: _Known | None, meters: CurrentMeters, allow_future: bool
+    event: NewEvent, subscription: KnownSubscription | None, meters: CurrentMeters, allow_future: bool
 ) -> Counted[NewEvent] | EventResult:
     """Return the event with its quantity, or why it is refused if its key is new."""
     key = event.idempotency_key
@@ -248,6 +264,9 @@ def _counted(
     if event.meter.startswith(METER_PREFIX):
         detail = "the ledger's entries bill what this meter counts"
         return EventResult(key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES)
+    rate = subscription.rate_of(event.meter, event.occurred_at)
+    if rate is not None:
+        return billed_by_entries(key, rate)
     if event.occurred_at > subscription.latest and not allow_future:
         detail = "lies more than a day in the future, which only a request with allow_future may record"
         return EventResult(key, EventStatus.INVALID, detail, "/occurred_at", IN_THE_FUTURE)
@@ -257,13 +276,22 @@ def _counted(
         return not_computable(key, wrong)
 
 
+def billed_by_entries(key: str, rate: str) -> EventResult:
+    """Return the result of an event whose use the ledger's entries bill."""
+    detail = f"the spends, holds and captures by the rate {rate} bill this use; an event would tell it twice, so send none"
+    return EventResult(key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES, rate)
+
+
 def not_computable(key: str, wrong: NotComputable) -> EventResult:
     """Return the result of an event without a quantity."""
     return EventResult(key, EventStatus.INVALID, wrong.detail, wrong.pointer)
 
 
 def _result(
-    event: NewEvent, one: Counted[NewEvent] | EventResult, known_by_ref: Mapping[str, _Known], known: Mapping[str, bytes]
+    event: NewEvent,
+    one: Counted[NewEvent] | EventResult,
+    known_by_ref: Mapping[str, KnownSubscription],
+    known: Mapping[str, bytes],
 ) -> EventResult:
     """Return the result of an event that was not accepted."""
     digest = known.get(event.idempotency_key)
@@ -359,29 +387,28 @@ _GROUPS = ", ".join(
     for key in _GROUP_KEYS
 )
 
-# Shared by all aggregations: the windows to measure, and for each window the events that pass its filters. OFFSET 0 keeps
-# PostgreSQL from joining in another order: its plan for all values may otherwise read all events that the subscription ever had.
+# Shared by all aggregations: the windows to measure, and for each window the events that pass its filters. Of a price that is
+# billed by entries, the ledger's entries are the events. OFFSET 0 keeps PostgreSQL from joining in another order: its plan for
+# all values may otherwise read all events that the subscription ever had.
 _EVENTS = f"""
     WITH measure AS (
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
             excluded jsonb, free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric,
-            most numeric, midnights timestamptz[], first_day date, end_day date,
+            most numeric, midnights timestamptz[], first_day date, end_day date, credit_type text, of_rate text, component text,
             {", ".join(f"{key} text" for key in _GROUP_KEYS)}
         )
     ), counted AS (
-        SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
+        SELECT measure.*, event.occurred_at, event.recorded_at, event.{{order}} AS idempotency_key, event.value,
             CASE WHEN jsonb_typeof(event.properties -> measure.property) NOT IN ('object', 'array')
                 THEN event.properties ->> measure.property END AS text,
             {_NUMBER} AS number{{groups}}
         FROM measure
         CROSS JOIN LATERAL (
-            SELECT * FROM billing_usageevent
-            WHERE subscription_id = %(subscription)s AND meter = measure.meter
-                AND occurred_at >= measure.starts_at AND occurred_at < measure.ends_at
+            {{source}}
             OFFSET 0
         ) AS event
-        WHERE {_PASSES} AND {_COUNTS}
+        WHERE {_PASSES} AND {{counts}}
     )
 """
 
@@ -533,9 +560,28 @@ def _text(sql: str, of: Mapping[str, str]) -> str:
     return sql
 
 
+_BY_EVENTS = {
+    "source": """SELECT * FROM billing_usageevent
+            WHERE subscription_id = %(subscription)s AND meter = measure.meter
+                AND occurred_at >= measure.starts_at AND occurred_at < measure.ends_at""",
+    "counts": _COUNTS,
+    "order": "idempotency_key",
+}
+_BY_ENTRIES = {
+    "source": rated_use(
+        holder="%(holder)s", credit_type="measure.credit_type", rate="measure.of_rate", component="measure.component",
+        starts="measure.starts_at", ends="measure.ends_at",
+    ),
+    "counts": "true",
+    "order": "sequence",
+}  # fmt: skip
 _OF_A_WINDOW = {"key": "n", "group": "", "groups": ""}
-_BY_AGGREGATION = {name: Statement(f"usage_{name.value}", _text(sql, _OF_A_WINDOW), _LOADERS) for name, sql in _SQL.items()}
-_OF_PERCENTAGES = Statement("usage_percentage", _text(_PERCENTAGE, _OF_A_WINDOW), [*_LOADERS, bytes.decode, bytes.decode])
+_BY_AGGREGATION = {
+    name: Statement(f"usage_{name.value}", _text(sql, _BY_EVENTS | _OF_A_WINDOW), _LOADERS) for name, sql in _SQL.items()
+}
+_OF_PERCENTAGES = Statement(
+    "usage_percentage", _text(_PERCENTAGE, _BY_EVENTS | _OF_A_WINDOW), [*_LOADERS, bytes.decode, bytes.decode]
+)
 _OF_DAYS = _BY_AGGREGATION[Aggregation.DAILY_LEVEL]
 
 # The same of each group. The limit is one row more than all windows may have, so that a window with too many groups shows.
@@ -545,22 +591,40 @@ _OF_GROUPS = {
     "groups": f", {_GROUPS}",
 }
 _GROUPS_BY_AGGREGATION = {
-    name: Statement(f"usage_groups_{name.value}", _text(sql, _OF_GROUPS) + "\nLIMIT %(most)s", [*_LOADERS, bytes.decode])
+    name: Statement(
+        f"usage_groups_{name.value}", _text(sql, _BY_EVENTS | _OF_GROUPS) + "\nLIMIT %(most)s", [*_LOADERS, bytes.decode]
+    )
     for name, sql in _SQL.items()
     if name not in KEPT
 }
 _GROUPS_OF_PERCENTAGES = Statement(
     "usage_groups_percentage",
-    _text(_PERCENTAGE, _OF_GROUPS) + "\nLIMIT %(most)s",
+    _text(_PERCENTAGE, _BY_EVENTS | _OF_GROUPS) + "\nLIMIT %(most)s",
     [*_LOADERS, bytes.decode, bytes.decode, bytes.decode],
 )
-_OF_EACH_GROUP = {*_GROUPS_BY_AGGREGATION.values(), _GROUPS_OF_PERCENTAGES}
+
+# The same of entries, whose quantities are added up.
+_OF_ENTRIES = Statement("usage_of_entries", _text(_SUM, _BY_ENTRIES | _OF_A_WINDOW), _LOADERS)
+_PERCENTAGES_OF_ENTRIES = Statement(
+    "usage_percentage_of_entries", _text(_PERCENTAGE, _BY_ENTRIES | _OF_A_WINDOW), [*_LOADERS, bytes.decode, bytes.decode]
+)
+_GROUPS_OF_ENTRIES = Statement(
+    "usage_groups_of_entries", _text(_SUM, _BY_ENTRIES | _OF_GROUPS) + "\nLIMIT %(most)s", [*_LOADERS, bytes.decode]
+)
+_PERCENTAGES_OF_GROUPS_OF_ENTRIES = Statement(
+    "usage_groups_percentage_of_entries",
+    _text(_PERCENTAGE, _BY_ENTRIES | _OF_GROUPS) + "\nLIMIT %(most)s",
+    [*_LOADERS, bytes.decode, bytes.decode, bytes.decode],
+)
+_OF_EACH_GROUP = {
+    *_GROUPS_BY_AGGREGATION.values(), _GROUPS_OF_PERCENTAGES, _GROUPS_OF_ENTRIES, _PERCENTAGES_OF_GROUPS_OF_ENTRIES,
+}  # fmt: skip
 
 
 def measure(subscription_id: int, measures: Sequence[Measure], *, most_groups: int | None = None) -> list[Usage]:
     """Return the usage of each window, by one statement per kind of aggregation; each bucket of a price reads its events once.
 
-    The usage of a plan's overage is the sum over the ledger's entries.
+    The usage of a plan's overage, and of a price that is billed by entries, is the sum over the ledger's entries.
 
     Args:
         most_groups: of a window with more groups, at least one more than this number is returned; None: all are.
@@ -603,9 +667,12 @@ def _whole(price: Price, buckets: Sequence[Mapping[Group, Usage]]) -> Usage:
 
 def _measured(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[dict[Group, Usage]]:
     found: list[dict[Group, Usage]] = [{} for _ in measures]
+    reads_entries = any(one.price.is_billed_by_entries() for one in measures)
+    holder_id = _holder_of(subscription_id) if reads_entries else None
     for sql in {_statement(one.price) for one in measures}:
         rows = [_parameters(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
         parameters = {"measures": parameter(json.dumps(rows)), "subscription": parameter(subscription_id)}
+        parameters["holder"] = parameter(holder_id)
         if sql in _OF_EACH_GROUP:
             parameters["most"] = parameter(None if most_groups is None else most_groups * len(rows) + 1)
             for n, *facts, texts in sql.read(parameters):
@@ -618,6 +685,11 @@ def _measured(subscription_id: int, measures: Sequence[Measure], most_groups: in
         {group: one.price.converted(usage) for group, usage in by_group.items()}
         for one, by_group in zip(measures, found, strict=True)
     ]
+
+
+def _holder_of(subscription_id: int) -> str:
+    holder_id: str = Subscription.objects.values_list("customer__holder_id", flat=True).get(pk=subscription_id)
+    return holder_id
 
 
 def _group(price: Price, texts: str) -> Group:
@@ -647,6 +719,10 @@ def _quantity(text: str) -> Fraction:
 
 
 def _statement(price: Price) -> Statement:
+    if price.is_billed_by_entries():
+        if price.counts_money:
+            return _PERCENTAGES_OF_GROUPS_OF_ENTRIES if price.group_by else _PERCENTAGES_OF_ENTRIES
+        return _GROUPS_OF_ENTRIES if price.group_by else _OF_ENTRIES
     if price.counts_money:
         return _GROUPS_OF_PERCENTAGES if price.group_by else _OF_PERCENTAGES
     assert price.aggregation is not None
@@ -657,6 +733,7 @@ def _parameters(n: int, one: Measure) -> dict[str, Any]:
     return {
         "n": n,
         "meter": one.price.meter,
+        **_entries_parameters(one.price),
         **_window(one),
         "full_us": one.full_microseconds,
         "property": one.price.property,
@@ -686,6 +763,12 @@ def _window(one: Measure) -> dict[str, Any]:
 
 def _filters(filters: Filters) -> dict[str, list[str]]:
     return {name: list(values) for name, values in filters}
+
+
+def _entries_parameters(price: Price) -> dict[str, str | None]:
+    if price.entries is None:
+        return {}
+    return {"credit_type": price.entries.credit_type, "of_rate": price.entries.rate, "component": price.entries.component}
 
 
 def _charge_parameters(charge: EventCharge | None) -> dict[str, str | None]:

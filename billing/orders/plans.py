@@ -1,6 +1,7 @@
 """The catalogue: plans with their prices. A written version of a plan never changes."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -23,6 +24,7 @@ from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
+from ledger.services import current_rate
 from ledger.values import MAX_AMOUNT, Amount, Boolean, Choice, CreditType, Integer, Text
 
 MAX_TRIAL_DAYS: Final = 730
@@ -172,6 +174,7 @@ class NewPlan(Record):
                 detail = f"{OVERAGE_KEY} is the key of the price of the plan's overage"
                 raise Invalid(pointer=f"/prices/{index}/key", rule="reserved", detail=detail)
             self._check_interval(price.interval, f"/prices/{index}/interval")
+        self._check_meters()
         if self.allowance is not None:
             self._check_interval(self.allowance.interval, "/allowance/interval")
             self._check_key(self.allowance.per_quantity_of, "/allowance/per_quantity_of")
@@ -187,6 +190,15 @@ class NewPlan(Record):
             detail = f"must divide the plan's interval into 1 to {MAX_PRICE_PERIODS} periods"
             raise Invalid(pointer=pointer, rule="divides-the-plans", detail=detail)
 
+    def _check_meters(self) -> None:
+        """Return, or raise if the use that a meter counts would be billed by entries and by events."""
+        first: dict[str, bool] = {}
+        for index, price in enumerate(self.prices):
+            by_entries = price.is_billed_by_entries()
+            if price.meter is not None and first.setdefault(price.meter, by_entries) != by_entries:
+                detail = f"another price of the meter {price.meter} is billed by {'events' if by_entries else 'entries'}"
+                raise Invalid(pointer=f"/prices/{index}/billed_by", rule="one-way-of-a-meter", detail=detail)
+
     def _check_key(self, key: str | None, pointer: str) -> None:
         if key is not None and not any(price.key == key and price.kind == PriceKind.RECURRING for price in self.prices):
             raise Invalid(pointer=pointer, rule="recurring-price", detail="the plan has no recurring price of this key")
@@ -199,8 +211,10 @@ def _create(request: NewPlan) -> Plan:
 
     Raises:
         PriceInvalid: a price is not valid; has every fault with its field.
-        Invalid: the minimum is above the maximum, or a price's interval does not divide the plan's.
+        Invalid: the minimum is above the maximum, a price's interval does not divide the plan's, or a price that is billed by
+            entries names a rate or component that does not exist.
     """
+    _ensure_rates(request.prices)
     with locked_transaction(PLAN(request.code)):
         last = Plan.objects.filter(code=request.code).aggregate(last=Max("version"))["last"]
         plan = Plan.objects.create(
@@ -224,6 +238,20 @@ def _create(request: NewPlan) -> Plan:
         PriceRow.objects.bulk_create(_price_row(plan.pk, position, price) for position, price in enumerate(prices))
         plan.refresh_from_db()
     return plan
+
+
+def _ensure_rates(prices: Sequence[Price]) -> None:
+    """Return, or raise if a price is billed by the entries of a rate that nobody has published: it would bill nothing."""
+    for index, price in enumerate(prices):
+        if price.entries is None:
+            continue
+        rate = current_rate(price.entries.rate, price.entries.credit_type)
+        if rate is None:
+            detail = f"there is no rate {price.entries.rate!r} in {price.entries.credit_type}; publish it first"
+            raise Invalid(pointer=f"/prices/{index}/entries/rate", rule="exists", detail=detail)
+        if price.entries.component is not None and price.entries.component not in rate.unit_prices:
+            detail = f"the rate has no such component; it has {', '.join(rate.unit_prices)}"
+            raise Invalid(pointer=f"/prices/{index}/entries/component", rule="exists", detail=detail)
 
 
 def _overage_price(overage: NewOverage) -> Price:

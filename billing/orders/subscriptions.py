@@ -4,6 +4,7 @@ Nothing here takes the lock `invoice_gen/<ref>`: amendments and invoices never w
 `subscription_intent/<ref>` puts the amendments of a subscription in order.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -36,7 +37,8 @@ from billing.orders.phases import BegunPhase, Phase, PhaseList, timed
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
 from billing.rating.prices.overage import METER_PREFIX, is_overage
-from billing.rating.prices.price import TAX_CLASS, PriceKind
+from billing.rating.prices.price import TAX_CLASS, Price, PriceKind, may_bill_the_same
+from billing.rating.prices.reading import parse_price
 from billing.rating.tax_rules import STANDARD_CLASS
 from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
@@ -736,8 +738,11 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
         for identity, span in target.items()
         if identity not in known
     )
-    if any(span.price_id is not None and is_overage(plans.price_of(span.price_id)[1]) for span in target.values()):
+    prices = [plans.price_of(span.price_id)[1] for span in target.values() if span.price_id is not None]
+    if any(is_overage(price) for price in prices):
         _ensure_one_overage(subscription)
+    if any(price.is_billed_by_entries() for price in prices):
+        _ensure_entries_billed_once(subscription)
 
 
 OTHER_OVERAGE = """
@@ -763,6 +768,42 @@ def _ensure_one_overage(subscription: Subscription) -> None:
     for ref, meter in fetch_rows(lambda *row: row, OTHER_OVERAGE, values):
         detail = f"the holder has the overage of {ref} in {meter.removeprefix(METER_PREFIX)} at that time; an account has one"
         raise Invalid(pointer="/plan", rule="overage-taken", detail=detail)
+
+
+# Prices of another subscription of the holder that bill the entries of the same rate at the same time. Entries do not name a
+# subscription, so both would bill them.
+OTHER_ENTRIES = """
+    SELECT other.ref, mine.definition -> 'entries' ->> 'rate', mine.definition, theirs.definition
+    FROM billing_itemversion AS v
+    JOIN billing_price AS mine ON mine.id = v.price_id AND mine.definition ->> 'billed_by' = 'entries'
+    JOIN billing_customer AS c ON c.id = %(customer)s AND c.holder_id <> ''
+    JOIN billing_customer AS sharing ON sharing.holder_id = c.holder_id
+    JOIN billing_subscription AS other ON other.customer_id = sharing.id AND other.id <> v.subscription_id
+    JOIN billing_itemversion AS w ON w.subscription_id = other.id AND w.superseded_at IS NULL
+        AND w.starts_at < coalesce(v.ends_at, 'infinity') AND coalesce(w.ends_at, 'infinity') > v.starts_at
+    JOIN billing_price AS theirs ON theirs.id = w.price_id AND theirs.definition ->> 'billed_by' = 'entries'
+        AND theirs.definition -> 'entries' ->> 'credit_type' = mine.definition -> 'entries' ->> 'credit_type'
+        AND theirs.definition -> 'entries' ->> 'rate' = mine.definition -> 'entries' ->> 'rate'
+    WHERE v.subscription_id = %(subscription)s AND v.superseded_at IS NULL
+        AND NOT EXISTS (
+            SELECT FROM billing_activation AS a WHERE a.subscription_id = other.id AND a.state IN ('expired', 'canceled'))
+"""
+
+
+def _ensure_entries_billed_once(subscription: Subscription) -> None:
+    """Return, or raise if another subscription of the holder bills entries of the same rate that this one bills too."""
+    values = {"subscription": subscription.pk, "customer": subscription.customer_id}
+    for ref, rate, mine, theirs in fetch_rows(lambda *row: row, OTHER_ENTRIES, values):
+        if may_bill_the_same(_parsed(mine), _parsed(theirs)):
+            detail = (
+                f"{ref} bills the entries of the rate {rate} at that time; give the prices filters of the same label with "
+                "different values, or the customer another holder"
+            )
+            raise Invalid(pointer="/plan", rule="entries-taken", detail=detail)
+
+
+def _parsed(definition: Any) -> Price:
+    return parse_price(json.loads(definition) if isinstance(definition, str) else definition)
 
 
 def _identity(span: VersionSpan) -> tuple[Any, ...]:

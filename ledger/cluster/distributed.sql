@@ -629,6 +629,7 @@ END $$;
 
 -- Queries of one holder, which run on a shard, call these functions; the rows that these read are on the same node.
 ALTER FUNCTION ledger_sequence_at(text, text, timestamptz) SET citus.allow_nested_distributed_execution = on;
+ALTER FUNCTION ledger_use_changed_since(text, text, timestamptz) SET citus.allow_nested_distributed_execution = on;
 ALTER FUNCTION ledger_clock(text) SET citus.allow_nested_distributed_execution = on;
 ALTER FUNCTION ledger_recorded_by(text, timestamptz) SET citus.allow_nested_distributed_execution = on;
 ALTER FUNCTION ledger_movements(text, text, bigint, bigint, integer, boolean) SET citus.allow_nested_distributed_execution = on;

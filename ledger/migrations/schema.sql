@@ -722,6 +722,19 @@ BEGIN
     RETURN low;
 END $$;
 
+-- Returns whether a spend or capture of an account was refunded, or a hold captured, after a time: what was used before may be another
+-- quantity then.
+CREATE FUNCTION ledger_use_changed_since(holder text, type text, since timestamptz) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT
+        FROM ledger_entry e
+        WHERE e.holder_id = holder AND e.credit_type = type AND e.kind IN ('refund', 'capture') AND e.kind <> 'spend'
+            AND e.sequence > ledger_sequence_at(holder, type, since)
+    );
+END $$;
+
 -- Returns the sequences of an account's entries in (since, upto) that are not refusals: the newest `many`, or the oldest. Backwards it
 -- skips a run of refusals in one step, forwards by a binary search: so a page of a list costs what it shows, even after many refusals.
 CREATE FUNCTION ledger_movements(holder text, type text, since bigint, upto bigint, many integer, newest boolean) RETURNS bigint[]

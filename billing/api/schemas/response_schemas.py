@@ -440,6 +440,13 @@ class UsageResultSerializer(ResponseSchema):
         ),
         lambda result: result.code or None,
     )
+    rate = computed(
+        serializers.CharField(
+            required=False,
+            help_text="Of an event that is refused because entries bill its use: the rate by which to spend or hold.",
+        ),
+        lambda result: result.rate or None,
+    )
 
 
 class UsageResultsSerializer(ResponseSchema):

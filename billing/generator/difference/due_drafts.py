@@ -31,6 +31,7 @@ from billing.generator.state.claims import late_usage_from, mark_late, read_char
 from billing.generator.state.cursor import move_cursor
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.overage import read_late_overage
+from billing.generator.state.rated_entries import read_late_entries
 from billing.generator.state.spans import BoundClaim, ItemSpan, due_instants, recent_periods
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState, compute_settled_until, read_items, since
 from billing.metering import usage
@@ -90,6 +91,7 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
     late = {}
     if options.only != Scope.RECURRING:
         late = read_late(lock, subscription) | read_late_overage(lock, subscription, items)
+        late |= read_late_entries(lock, subscription, items)
     late_from = late_usage_from(lock, subscription, late, options.late_lookback)
     settled_until = compute_settled_until(subscription, items, late_from)
     claims, bound_claims = read_claims(lock, subscription, settled_until)

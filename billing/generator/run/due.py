@@ -52,6 +52,22 @@ _BILLS_RUNNING = """(SELECT EXISTS (SELECT FROM billing_plan WHERE usage_thresho
                     WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
                         AND (p.usage_threshold IS NOT NULL OR price.kind = 'usage' AND price.timing = 'advance')
                         AND v.starts_at < %(as_of)s AND coalesce(v.ends_at, 'infinity') > %(as_of)s)"""
+# Something was recorded about what entries bill: of a running period, any entry; after the last period, a refund or a capture.
+_HAS_NEW_ENTRIES = """EXISTS (
+                    SELECT
+                    FROM billing_itemversion AS v
+                    JOIN billing_price AS price ON price.id = v.price_id
+                        AND (price.definition ->> 'billed_by' = 'entries' OR starts_with(price.meter, 'overage:'))
+                    JOIN billing_customer AS owner ON owner.id = s.customer_id AND owner.holder_id <> ''
+                    CROSS JOIN LATERAL (SELECT
+                        coalesce(price.definition -> 'entries' ->> 'credit_type', substr(price.meter, 9)) AS credit_type,
+                        coalesce(cursor.usage_seen_until, '-infinity') AS seen_until) AS account
+                    WHERE v.subscription_id = s.id AND CASE
+                        WHEN cursor.usage_due_at IS NULL
+                        THEN ledger_use_changed_since(owner.holder_id, account.credit_type, account.seen_until)
+                        ELSE ledger_sequence_at(owner.holder_id, account.credit_type, 'infinity')
+                            > ledger_sequence_at(owner.holder_id, account.credit_type, account.seen_until)
+                        END)"""
 _IS_DUE = f"""
         {_PASSES_FILTER} AND NOT {_NOT_STARTED} AND
         (
@@ -66,8 +82,10 @@ _IS_DUE = f"""
                 cursor.usage_due_at <= %(as_of)s AND cursor.usage_due_at + {_HELD} <= %(as_of)s
                 OR cursor.usage_amendments_seen <> coalesce(
                     (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
-                OR ((cursor.usage_due_at IS NULL OR {_BILLS_RUNNING}) AND EXISTS (SELECT FROM billing_usageevent AS e
-                    WHERE e.subscription_id = s.id AND e.recorded_at > coalesce(cursor.usage_seen_until, '-infinity')))))
+                OR ((cursor.usage_due_at IS NULL OR {_BILLS_RUNNING}) AND (
+                    EXISTS (SELECT FROM billing_usageevent AS e
+                        WHERE e.subscription_id = s.id AND e.recorded_at > coalesce(cursor.usage_seen_until, '-infinity'))
+                    OR {_HAS_NEW_ENTRIES}))))
             -- The cursor is a hint. Even if it says that nothing is due for long, an active item of which nothing is billed
             -- since its last period is due.
             OR (

@@ -20,8 +20,8 @@ OVERAGE_MODELS: Final = ("unit", "graduated", "volume", "package")
 """The models that price a number of credits."""
 NOT_OF_OVERAGE: Final = frozenset(
     {
-        "key", "kind", "timing", "interval", "minimum", "maximum", "meter", "aggregation", "property", "filters", "group_by",
-        "proration", "bill_last_day", "buckets", "conversion", "credits",
+        "key", "kind", "timing", "interval", "minimum", "maximum", "meter", "aggregation", "billed_by", "entries", "property",
+        "filters", "group_by", "proration", "bill_last_day", "buckets", "conversion", "credits",
     }
 )  # fmt: skip
 """What other prices may have: of an overage the ledger says it, or the plan."""

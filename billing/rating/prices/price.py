@@ -32,14 +32,17 @@ from billing.rating.prices.steps import Step, added_up
 from billing.rating.prices.values import (
     BUCKET_AMOUNTS,
     FACTORS,
+    BilledBy,
     Bucket,
     Conversion,
     CreditPrice,
+    EntriesOfPrice,
     EventFilters,
     GroupKeys,
     IntervalOfPrice,
     Money,
     PriceNames,
+    RatedEntries,
     Worded,
     human_name,
     name,
@@ -86,6 +89,11 @@ NOT_WITH_GROUPS = {
     "flat_fee_at_zero": "a group exists only by its usage",
 }
 """What a price that groups its usage cannot have, and why."""
+NOT_WITH_ENTRIES = {
+    "property": "an entry counts with the quantity of its rate",
+    "credits": "its spends have taken the credits already",
+}
+"""What a price that is billed by entries cannot have, and why."""
 GROWING = (Aggregation.COUNT, Aggregation.SUM, Aggregation.MAX, Aggregation.UNIQUE)
 """Aggregations in which an event adds to what was recorded before: such usage can be charged as it is recorded."""
 USUAL_TIMING = {PriceKind.RECURRING: Timing.ADVANCE, PriceKind.USAGE: Timing.ARREARS}
@@ -116,6 +124,18 @@ class Price(Record, ABC):
     maximum: Annotated[Decimal | None, Money("The most per period, before tax unless amounts include it.")] = None
     meter: Annotated[str | None, name(KEY, "Usage prices only: the meter that events name.")] = None
     aggregation: Annotated[Aggregation | None, one_of(Aggregation, "Usage prices only: how events become a quantity.")] = None
+    billed_by: Annotated[
+        BilledBy | None,
+        one_of(
+            BilledBy,
+            "Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the "
+            "customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`.",
+        ),
+    ] = None
+    entries: Annotated[
+        RatedEntries | None,
+        EntriesOfPrice("Usage prices billed by entries only: the rate whose quantities are the usage of a period."),
+    ] = None
     property: Annotated[str | None, property_name("Usage prices only: the property that replaces an event's value.")] = None
     filters: Annotated[
         Filters, EventFilters("Usage prices only: the properties that an event must have, each with its allowed value or values.")
@@ -171,6 +191,10 @@ class Price(Record, ABC):
         """Whether a period is due at its start; usage in advance is due as it is recorded, and to the end of the period."""
         return self.kind == PriceKind.RECURRING and self.timing == Timing.ADVANCE
 
+    def is_billed_by_entries(self) -> bool:
+        """Whether the ledger's entries are its usage, and not usage events."""
+        return self.billed_by == BilledBy.ENTRIES
+
     def is_due_as_recorded(self) -> bool:
         """Whether each run charges the usage of a running period so far."""
         return self.kind == PriceKind.USAGE and self.timing == Timing.ADVANCE
@@ -185,6 +209,7 @@ class Price(Record, ABC):
         """
         if taken["kind"] == PriceKind.USAGE:
             yield from _misfits_of_usage(taken, given)
+            yield from _misfits_of_entries(taken, given)
         if "buckets" in given:
             for name in NOT_WITH_BUCKETS & set(given):
                 yield name, "not-with-buckets", f"a price with buckets has no {name}"
@@ -347,6 +372,19 @@ MODELS: dict[str, type[Price]] = {}
 """The models of prices by name, in the order of their declaration."""
 
 
+def may_bill_the_same(one: Price, other: Price) -> bool:
+    """Return whether an entry can be usage of both prices, which are billed by entries of the same rate.
+
+    It cannot if they bill different components, or if their filters want different values of a label.
+    """
+    assert one.entries is not None
+    assert other.entries is not None
+    components = {one.entries.component, other.entries.component}
+    wanted = dict(other.filters)
+    apart = any(not {*values} & {*wanted.get(label, values)} for label, values in one.filters)
+    return not apart and (None in components or len(components) == 1)
+
+
 def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
     if taken.get("timing") == Timing.ADVANCE:
         if taken.get("aggregation") not in (None, *GROWING):
@@ -366,6 +404,20 @@ def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Itera
         yield "group_by", "not-with-levels", "levels hold until the next one, so the levels of all groups would never end"
     if taken.get("aggregation") == Aggregation.COUNT and "property" in taken:
         yield "property", "not-used", "aggregation count does not use property"
+
+
+def _misfits_of_entries(taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
+    if taken.get("billed_by") != BilledBy.ENTRIES:
+        if "entries" in given:
+            yield "entries", "not-used", "only a price that is billed by entries uses entries"
+        return
+    if "entries" not in given:
+        yield "entries", "required", "a price that is billed by entries needs entries, with the rate"
+    if taken.get("aggregation", Aggregation.SUM) != Aggregation.SUM:
+        yield "aggregation", "not-by-entries", "the usage of entries is the sum of their quantities"
+    for field_name, why in NOT_WITH_ENTRIES.items():
+        if field_name in given:
+            yield field_name, "not-by-entries", f"a price that is billed by entries has no {field_name}: {why}"
 
 
 def _misfits_of_groups(taken: Mapping[str, Any]) -> Iterator[Misfit]:

@@ -18,7 +18,11 @@ from ledger.records import OneOf, Record, Shape, declared_fields, field_of
 from ledger.values import Constant, FieldError, ListOf
 
 MAX_PRICES = 100
-USAGE_FIELDS = frozenset({"meter", "aggregation", "property", "filters", "group_by", "buckets", "conversion", "credits"})
+USAGE_FIELDS = frozenset(
+    {
+        "meter", "aggregation", "billed_by", "entries", "property", "filters", "group_by", "buckets", "conversion", "credits",
+    }
+)  # fmt: skip
 
 
 class PriceInvalid(ValueError):

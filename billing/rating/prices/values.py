@@ -16,7 +16,20 @@ from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.periods import Interval
 from billing.rating.values import NewInterval
 from ledger.records import Field, Record, Shape, shape_of
-from ledger.values import CREDIT_TYPE, Choice, FieldError, InvalidValue, Number, Text, Value, pointer_part, too_few, too_many
+from ledger.values import (
+    COMPONENT_NAME,
+    CREDIT_TYPE,
+    RATE_CODE,
+    Choice,
+    FieldError,
+    InvalidValue,
+    Number,
+    Text,
+    Value,
+    pointer_part,
+    too_few,
+    too_many,
+)
 
 DECIMAL_PLACES = 12
 MAX_BUCKETS = 50
@@ -348,6 +361,33 @@ class CreditsOfPrice(ObjectOfPrice):
     def __init__(self, text: str) -> None:
         detail = "must be an object with per_unit, and credit_type unless it is credits"
         super().__init__(text, CreditPrice, whose="credits have", needs="credits need", detail=detail)
+
+
+class BilledBy(StrEnum):
+    """What a usage price measures: reported events, or the ledger's entries."""
+
+    EVENTS = "events"
+    ENTRIES = "entries"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatedEntries(Record):
+    """The entries of the customer's holder whose quantity a usage price bills: spends and captures by a rate."""
+
+    credit_type: Annotated[str, name(CREDIT_TYPE.pattern, "Which credits the rate costs.", most=32)] = "credits"
+    rate: Annotated[str, name(RATE_CODE.pattern, "The rate of the spends, holds and captures.")]
+    component: Annotated[
+        str | None,
+        name(COMPONENT_NAME.pattern, "One component of the rate; by default, all its components together.", most=40),
+    ] = None
+
+
+class EntriesOfPrice(ObjectOfPrice):
+    """The entries that a price bills."""
+
+    def __init__(self, text: str) -> None:
+        detail = "must be an object with rate, and optionally component, and credit_type unless it is credits"
+        super().__init__(text, RatedEntries, whose="entries have", needs="entries need", detail=detail)
 
 
 class Rounding(StrEnum):
