@@ -142,9 +142,13 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
     if price.conversion is not None:
         sentences.append(_conversion(price.conversion))
     sentences += _bounds(price, currency, period)
+    if price.entries is not None:
+        component = "" if price.entries.component is None else f"{price.entries.component} of the "
+        sentences.append(f"Measured by spends and holds: the {component}rate {price.entries.rate}. Usage events are refused.")
     if price.filters:
         passing = (f"{name} is {' or '.join(values)}" for name, values in price.filters)
-        sentences.append(f"Only events whose {' and '.join(passing)}.")
+        counted = "events" if price.entries is None else "spends and holds"
+        sentences.append(f"Only {counted} whose {' and '.join(passing)}.")
     if price.group_by:
         each = " and ".join(price.group_by)
         sentences.append(f"Each {each} is charged by itself, on a separate line.")

@@ -58,7 +58,7 @@ class InvoiceLineSerializer(ResponseSchema):
     rating = serializers.DictField(
         help_text="How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. "
         "`included_tax`: the rate of the tax that the price includes, and the amounts with it. `group`: of a price that groups "
-        "its usage, the values of the group by their properties."
+        "its usage, the values of the group by their properties. `entries`: of a price that is billed by entries, their rate."
     )
 
 

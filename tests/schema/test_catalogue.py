@@ -228,6 +228,7 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_clock": "s",
         "ledger_recorded_by": "s",
         "ledger_sequence_at": "s",
+        "ledger_use_changed_since": "s",
         "ledger_movements": "s",
         "ledger_recorded": "s",
         "ledger_referenced": "s",

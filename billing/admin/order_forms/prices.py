@@ -15,11 +15,19 @@ from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit, Timing
 from billing.rating.prices.price import MODELS, USUAL_TIMING, PriceKind, Proration
 from billing.rating.prices.reading import COMMON, SHAPES, USAGE_FIELDS
 from billing.rating.prices.reading import FIELDS as DECLARED
-from billing.rating.prices.values import BUCKET_AMOUNTS, DECIMAL_PLACES, Buckets, CreditsPerUnit, PriceNumber, Rounding
+from billing.rating.prices.values import (
+    BUCKET_AMOUNTS,
+    DECIMAL_PLACES,
+    BilledBy,
+    Buckets,
+    CreditsPerUnit,
+    PriceNumber,
+    Rounding,
+)
 from ledger.admin.credit_amounts import CreditRateField
 from ledger.admin.kit.form_fields import Shown, as_json, made
 from ledger.admin.kit.money_fields import MoneyField
-from ledger.values import Boolean, Choice, CreditType, Integer, Number, Text
+from ledger.values import Boolean, Choice, CreditType, Integer, Number, RateCode, Text
 
 KINDS: Final = {PriceKind.RECURRING: "every period", PriceKind.USAGE: "by usage"}
 AGGREGATIONS: Final = {
@@ -75,6 +83,10 @@ AT_FIELD: Final = {
     "credits": "credits_per_unit",
     "credits/per_unit": "credits_per_unit",
     "credits/credit_type": "credits_type",
+    "entries": "entries_rate",
+    "entries/rate": "entries_rate",
+    "entries/component": "entries_component",
+    "entries/credit_type": "entries_type",
 }
 """The fields of the form for what is in an object of the price, by its pointer."""
 OBJECT_OF: Final = {name: pointer.partition("/")[0] for pointer, name in AT_FIELD.items()}
@@ -86,6 +98,18 @@ FIELDS: Final[dict[str, Shown]] = {
     "unit_amount": Shown(label="Price", make=_price, help="For the whole, a unit or a package."),
     "meter": Shown(help="For a usage price: the meter that usage events name."),
     "aggregation": Shown(label="Quantity", unset="—", words=AGGREGATIONS, help="For a usage price."),
+    "billed_by": Shown(
+        label="Measured by",
+        value=Choice([BilledBy.ENTRIES]),
+        unset="usage events of the meter",
+        words={BilledBy.ENTRIES: "spends and holds by a rate"},
+        help="By a rate, each use is told once, when it is decided: usage events of the meter are refused.",
+    ),
+    "entries_rate": Shown(label="The rate", value=RateCode(), help="For a price that is measured by a rate: its name."),
+    "entries_component": Shown(
+        label="Its component", value=Text(most=40), help="Such as output. Empty: all its components together."
+    ),
+    "entries_type": Shown(label="Credits of the rate", value=CreditType(), initial="credits"),
     "tax_rate": Shown(label="Tax in percent", value=Number(least=0, most=100)),
     "tiers": Shown(help="Each tier begins where the one above ends. The last one has no end."),
     "flat_fee_at_zero": Shown(label="The first tier's fixed amount is due without usage", make=_check, initial=False),
@@ -161,7 +185,9 @@ FIELDS.update(
 """How the form shows the fields of prices; what a model declares beyond those is shown by its name and its text."""
 OWN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in COMMON)
 """The fields that only some models have."""
-MAIN: Final = ("key", "name", "kind", "model", *OWN, "meter", "aggregation", "tax_rate")
+MAIN: Final = (
+    "key", "name", "kind", "model", *OWN, "meter", "aggregation", "billed_by", "entries_rate", "entries_component", "tax_rate",
+)  # fmt: skip
 """The fields that are always shown, of a model that has them; the others are folded."""
 EXAMPLE: Final = "example"
 """The name of the field with the quantity of which the form shows the cost."""
@@ -243,6 +269,9 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
         price["conversion"] = conversion
     if value("credits_per_unit") is not None:
         price["credits"] = {"credit_type": value("credits_type"), "per_unit": f"{value('credits_per_unit'):f}"}
+    if value("entries_rate") is not None:
+        named = {name: value(f"entries_{name}") for name in ("rate", "component")} | {"credit_type": value("entries_type")}
+        price["entries"] = {name: each for name, each in named.items() if each is not None}
     interval = {"unit": value("interval_unit"), "count": value("interval_count")}
     if any(interval.values()):
         price["interval"] = {name: each for name, each in interval.items() if each is not None}
@@ -327,6 +356,15 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     own = definition.get("interval")
     if own:
         typed |= {"interval_unit": own["unit"], "interval_count": own["count"]}
+    entries = definition.get("entries")
+    if entries:
+        typed |= {
+            "entries_rate": entries["rate"],
+            "entries_component": entries.get("component"),
+            "entries_type": entries["credit_type"],
+        }
+    if definition.get("billed_by") == BilledBy.EVENTS:
+        del typed["billed_by"]
     paying = definition.get("credits")
     if paying:
         typed |= {"credits_per_unit": Decimal(paying["per_unit"]), "credits_type": paying["credit_type"]}

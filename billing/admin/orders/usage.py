@@ -10,8 +10,10 @@ from django.urls import URLPattern, reverse
 from django.utils.http import urlencode
 
 from billing.admin.cells import by_pk, pairs, plain
-from billing.models import ItemVersion, Price, Subscription, UsageEvent
+from billing.models import Customer, ItemVersion, Price, Subscription, UsageEvent
 from billing.permissions import VIEW_USAGEEVENT
+from billing.rating.prices.overage import METER_PREFIX
+from billing.rating.prices.values import BilledBy
 from ledger.admin.kit import columns
 from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
@@ -46,15 +48,39 @@ def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, pk: int) -> HttpResp
         "first_link": f"{own}?{urlencode({'meter': meter})}",
         "next_words": "Older",
         "next_link": f"{own}?{urlencode({'meter': meter, 'p': older})}" if older else None,
+        "explanation": _measured_by_entries(subscription, meter),
         "back": reverse("admin:billing_subscription_change", args=[pk]),
         "back_words": "Subscription",
     }
     return TemplateResponse(request, "admin/billing/rows.html", context)
 
 
+def _prices(subscription: Subscription) -> dict[int, Price]:
+    return by_pk(Price, ItemVersion.objects.filter(subscription_id=subscription.pk).values_list("price_id", flat=True))
+
+
+def _measured_by_entries(subscription: Subscription, meter: str) -> str:
+    """Return where the use of a meter is that no events tell, in a sentence; empty if events tell it."""
+    billed = [
+        price.definition["entries"] for price in _prices(subscription).values() if price.meter == meter and _is_by_entries(price)
+    ]
+    if not billed:
+        return ""
+    rates = sorted({entries["rate"] for entries in billed})
+    holder = Customer.objects.values_list("holder_id", flat=True).get(pk=subscription.customer_id)
+    what = f"rate {rates[0]}" if len(rates) == 1 else f"rates {', '.join(rates)}"
+    holder = holder or "the customer, who has no holder,"
+    return f"The spends and captures of {holder} by the {what} are this usage; events are refused."
+
+
+def _is_by_entries(price: Price) -> bool:
+    return bool(price.definition.get("billed_by") == BilledBy.ENTRIES)
+
+
 def _meters(subscription: Subscription) -> list[str]:
-    prices = by_pk(Price, ItemVersion.objects.filter(subscription_id=subscription.pk).values_list("price_id", flat=True))
-    return sorted({price.meter for price in prices.values() if price.meter})
+    return sorted(
+        {price.meter for price in _prices(subscription).values() if price.meter and not price.meter.startswith(METER_PREFIX)}
+    )
 
 
 def _usage_page(subscription: Subscription, meter: str, cursor: str) -> tuple[list[UsageEvent], str | None]:

@@ -314,7 +314,7 @@ def _line_of_group(due: UsageDue, as_of: datetime, group: Group, rating: Rating,
         amount_minor=rating.amount_minor,
         quantity=Decimal(decimal_text(usage.quantity)),
         due_at=as_of if due.is_late else due.part.end,
-        rating=rating.as_dict() | due.span.price.conversion_facts(usage) | {"group": named},
+        rating=rating.as_dict() | due.span.price.conversion_facts(usage) | due.span.price.entries_facts() | {"group": named},
         continues=due if due.continued else None,
         taxed=_taxed_before(due),
         after_coupons_minor=rating.amount_minor,
@@ -335,7 +335,7 @@ def _line_of_bounds(due: UsageDue, limit: Limit, lines: Sequence[DraftLine], as_
 def _usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
     span, part = rated.due.span, rated.due.part
     late, continues = rated.due.is_late, bool(rated.due.continued)
-    rating = rated.rating.as_dict() | span.price.conversion_facts(rated.usage)
+    rating = rated.rating.as_dict() | span.price.conversion_facts(rated.usage) | span.price.entries_facts()
     if rated.credit_change is not None:
         rating["covered"] = rated.credit_change.as_dict()
     moves_credits = rated.credit_change is not None and (rated.credit_change.units or rated.credit_change.credits)

@@ -335,6 +335,13 @@ class Price(Record, ABC):
         texts = {name: None if each is None else decimal_text(each) for name, each in numbers.items()}
         return {"conversion": texts | {"rounding": self.conversion.rounding.value}}
 
+    def entries_facts(self) -> dict[str, Any]:
+        """Return the rate whose entries are the usage, as a rating shows it; empty if events are."""
+        if self.entries is None:
+            return {}
+        named = {"credit_type": self.entries.credit_type, "rate": self.entries.rate, "component": self.entries.component}
+        return {"entries": named}
+
     # Units that credits pay for, of a model that declares `credits` ----------------------------------
 
     def free_quantity(self) -> Fraction | None:

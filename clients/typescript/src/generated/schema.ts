@@ -2858,6 +2858,8 @@ export interface components {
         BatchOperation: components["schemas"]["GrantOperation"] | components["schemas"]["SpendOperation"] | components["schemas"]["RefundOperation"] | components["schemas"]["RevocationOperation"] | components["schemas"]["VoidOperation"] | components["schemas"]["ReissueOperation"] | components["schemas"]["HoldOperation"] | components["schemas"]["CaptureOperation"] | components["schemas"]["ReleaseOperation"] | components["schemas"]["ExtensionOperation"] | components["schemas"]["TransferOperation"];
         /** @enum {string} */
         BecauseEnum: "new" | "gone" | "one_off" | "correction" | "plan" | "price" | "quantity" | "usage" | "proration" | "coupon" | "tax";
+        /** @enum {string} */
+        BilledByEnum: "events" | "entries";
         /** @description Deferred revenue of a month. */
         Book: {
             month: string;
@@ -4033,6 +4035,10 @@ export interface components {
             meter?: string;
             /** @description Usage prices only: how events become a quantity. */
             aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`. */
+            billed_by?: components["schemas"]["BilledByEnum"];
+            /** @description Usage prices billed by entries only: the rate whose quantities are the usage of a period. */
+            entries?: components["schemas"]["RatedEntries"];
             /** @description Usage prices only: the property that replaces an event's value. */
             property?: string;
             /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
@@ -4161,6 +4167,10 @@ export interface components {
             meter?: string;
             /** @description Usage prices only: how events become a quantity. */
             aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`. */
+            billed_by?: components["schemas"]["BilledByEnum"];
+            /** @description Usage prices billed by entries only: the rate whose quantities are the usage of a period. */
+            entries?: components["schemas"]["RatedEntries"];
             /** @description Usage prices only: the property that replaces an event's value. */
             property?: string;
             /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
@@ -4223,6 +4233,10 @@ export interface components {
             meter?: string;
             /** @description Usage prices only: how events become a quantity. */
             aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`. */
+            billed_by?: components["schemas"]["BilledByEnum"];
+            /** @description Usage prices billed by entries only: the rate whose quantities are the usage of a period. */
+            entries?: components["schemas"]["RatedEntries"];
             /** @description Usage prices only: the property that replaces an event's value. */
             property?: string;
             /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
@@ -4801,7 +4815,7 @@ export interface components {
             tax_rate: string;
             /** @description The declared taxes that it bears; missing: it bears the one of its category and rate. */
             taxes?: components["schemas"]["LineTax"][];
-            /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. `included_tax`: the rate of the tax that the price includes, and the amounts with it. `group`: of a price that groups its usage, the values of the group by their properties. */
+            /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. `included_tax`: the rate of the tax that the price includes, and the amounts with it. `group`: of a price that groups its usage, the values of the group by their properties. `entries`: of a price that is billed by entries, their rate. */
             rating: {
                 [key: string]: unknown;
             };
@@ -6785,6 +6799,10 @@ export interface components {
             meter?: string;
             /** @description Usage prices only: how events become a quantity. */
             aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`. */
+            billed_by?: components["schemas"]["BilledByEnum"];
+            /** @description Usage prices billed by entries only: the rate whose quantities are the usage of a period. */
+            entries?: components["schemas"]["RatedEntries"];
             /** @description Usage prices only: the property that replaces an event's value. */
             property?: string;
             /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
@@ -7040,6 +7058,10 @@ export interface components {
             meter?: string;
             /** @description Usage prices only: how events become a quantity. */
             aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`. */
+            billed_by?: components["schemas"]["BilledByEnum"];
+            /** @description Usage prices billed by entries only: the rate whose quantities are the usage of a period. */
+            entries?: components["schemas"]["RatedEntries"];
             /** @description Usage prices only: the property that replaces an event's value. */
             property?: string;
             /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
@@ -7551,6 +7573,15 @@ export interface components {
              * @description Units per price.
              */
             per: number;
+        };
+        /** @description The entries of the customer's holder whose quantity a usage price bills: spends and captures by a rate. */
+        RatedEntries: {
+            /** @description Which credits the rate costs. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description The rate of the spends, holds and captures. */
+            rate: string;
+            /** @description One component of the rate; by default, all its components together. */
+            component?: string;
         };
         /** @description A usage event to rate. */
         RatedEvent: {
@@ -8840,6 +8871,10 @@ export interface components {
             meter?: string;
             /** @description Usage prices only: how events become a quantity. */
             aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`. */
+            billed_by?: components["schemas"]["BilledByEnum"];
+            /** @description Usage prices billed by entries only: the rate whose quantities are the usage of a period. */
+            entries?: components["schemas"]["RatedEntries"];
             /** @description Usage prices only: the property that replaces an event's value. */
             property?: string;
             /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
@@ -9021,6 +9056,8 @@ export interface components {
             detail: string;
             /** @description Why it is refused (`billed-by-entries`), is invalid for its time (`in-the-future`), or is accepted and no invoice will count it (such as `before-start`). */
             code?: string;
+            /** @description Of an event that is refused because entries bill its use: the rate by which to spend or hold. */
+            rate?: string;
         };
         /** @description One result per event, in order. */
         UsageResults: {
@@ -9166,6 +9203,10 @@ export interface components {
             meter?: string;
             /** @description Usage prices only: how events become a quantity. */
             aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: `events` (default), the usage events of the meter; `entries`, the spends and captures of the customer's holder by a rate. Then events of the meter are refused with `billed-by-entries`. */
+            billed_by?: components["schemas"]["BilledByEnum"];
+            /** @description Usage prices billed by entries only: the rate whose quantities are the usage of a period. */
+            entries?: components["schemas"]["RatedEntries"];
             /** @description Usage prices only: the property that replaces an event's value. */
             property?: string;
             /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */

@@ -140,6 +140,7 @@ def test_the_form_offers_every_model_and_every_field_with_the_declared_limits() 
         "credits": {"credits_per_unit", "credits_type"},
         "conversion": {"conversion_factor", "conversion_rounding", "conversion_decimals"},
         "interval": {"interval_unit", "interval_count"},
+        "entries": {"entries_rate", "entries_component", "entries_type"},
     }
     wanted = {name for field in reading.FIELDS for name in by_object.get(field, {field})}
     assert wanted == {name.removeprefix("price_0_") for name in fields if name.startswith("price_0_")}

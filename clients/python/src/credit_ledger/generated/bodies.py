@@ -17,6 +17,7 @@ BatchModeEnum: TypeAlias = Literal["atomic", "each"]
 BecauseEnum: TypeAlias = Literal[
     "new", "gone", "one_off", "correction", "plan", "price", "quantity", "usage", "proration", "coupon", "tax"
 ]
+BilledByEnum: TypeAlias = Literal["events", "entries"]
 BudgetModeEnum: TypeAlias = Literal["hard", "soft"]
 ByEnum: TypeAlias = Literal["holder", "actor", "reference", "label"]
 CapPeriodEnum: TypeAlias = Literal["day", "week", "month"]
@@ -880,6 +881,8 @@ class FlatPrice(TypedDict):
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
     aggregation: NotRequired[AggregationEnum]
+    billed_by: NotRequired[BilledByEnum]
+    entries: NotRequired[RatedEntries]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
     group_by: NotRequired[Sequence[str]]
@@ -938,6 +941,8 @@ class GraduatedPercentagePrice(TypedDict):
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
     aggregation: NotRequired[AggregationEnum]
+    billed_by: NotRequired[BilledByEnum]
+    entries: NotRequired[RatedEntries]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
     group_by: NotRequired[Sequence[str]]
@@ -971,6 +976,8 @@ class GraduatedPrice(TypedDict):
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
     aggregation: NotRequired[AggregationEnum]
+    billed_by: NotRequired[BilledByEnum]
+    entries: NotRequired[RatedEntries]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
     group_by: NotRequired[Sequence[str]]
@@ -1764,6 +1771,8 @@ class PackagePrice(TypedDict):
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
     aggregation: NotRequired[AggregationEnum]
+    billed_by: NotRequired[BilledByEnum]
+    entries: NotRequired[RatedEntries]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
     group_by: NotRequired[Sequence[str]]
@@ -1893,6 +1902,8 @@ class PercentagePrice(TypedDict):
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
     aggregation: NotRequired[AggregationEnum]
+    billed_by: NotRequired[BilledByEnum]
+    entries: NotRequired[RatedEntries]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
     group_by: NotRequired[Sequence[str]]
@@ -2131,6 +2142,14 @@ class RateComponent(TypedDict):
 
     price: int
     per: int
+
+
+class RatedEntries(TypedDict):
+    """The entries of the customer's holder whose quantity a usage price bills: spends and captures by a rate."""
+
+    credit_type: NotRequired[str]
+    rate: str
+    component: NotRequired[str]
 
 
 class RatedEvent(TypedDict):
@@ -2699,6 +2718,8 @@ class UnitPrice(TypedDict):
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
     aggregation: NotRequired[AggregationEnum]
+    billed_by: NotRequired[BilledByEnum]
+    entries: NotRequired[RatedEntries]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
     group_by: NotRequired[Sequence[str]]
@@ -2792,6 +2813,7 @@ class UsageResult(TypedDict):
     result: str
     detail: str
     code: NotRequired[str]
+    rate: NotRequired[str]
 
 
 class UsageResults(TypedDict):
@@ -2854,6 +2876,8 @@ class VolumePrice(TypedDict):
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
     aggregation: NotRequired[AggregationEnum]
+    billed_by: NotRequired[BilledByEnum]
+    entries: NotRequired[RatedEntries]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
     group_by: NotRequired[Sequence[str]]
