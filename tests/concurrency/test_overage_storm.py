@@ -36,20 +36,30 @@ TIERS = [{"up_to": "100", "unit_amount": "0.05"}, {"up_to": None, "unit_amount":
 GRADUATED = {"model": "graduated", "tiers": TIERS}
 LIMIT, LIMIT_MINOR = 400, 1_000
 
+AT_ONCE = 48
+"""How many calls a process makes at the same time, as the clients of a web process do."""
+
 WORKER = """
 import sys
+import threading
 import django
 django.setup()
-from ledger import services
+from concurrent.futures import ThreadPoolExecutor
 from ledger.errors import Refused, Retryable
+from ledger.rules import CaptureRequest, HoldRequest, RefundRequest, SpendRequest
+from ledger.services import GROUP_COMMIT
 
-number, first, last, *holders = sys.argv[1:]
+number, at_once, first, last, *holders = sys.argv[1:]
+at_once, first, last = int(at_once), int(first), int(last)
 
 
-def call(use_case, **fields):
+def call(kind, **fields):
     while True:
+        answered = threading.Event()
         try:
-            return use_case(**fields)
+            pending = GROUP_COMMIT.submit(kind(**fields), lambda group: [one.caller.set() for one in group], answered)
+            answered.wait()
+            return pending.result().unwrap()
         except Refused:
             return None
         except Retryable:
@@ -61,22 +71,24 @@ def play(n):
     key = f"{number}/{n}"
     match n // len(holders) % 4:
         case 0:
-            call(services.spend, holder_id=holder, amount=5, partial=True, idempotency_key=key)
+            call(SpendRequest, holder_id=holder, amount=5, partial=True, idempotency_key=key)
         case 1:
-            hold = call(services.hold, holder_id=holder, amount=3, idempotency_key=key)
+            hold = call(HoldRequest, holder_id=holder, amount=3, idempotency_key=key)
             if hold is not None:
-                call(services.capture, holder_id=holder, hold=hold.sequence, amount=n % 4, idempotency_key=f"{key}/c")
+                call(CaptureRequest, holder_id=holder, hold=hold.sequence, amount=n % 4, idempotency_key=f"{key}/c")
         case 2:
-            spent = call(services.spend, holder_id=holder, amount=2, idempotency_key=key)
+            spent = call(SpendRequest, holder_id=holder, amount=2, idempotency_key=key)
             if spent is not None:
-                call(services.refund, holder_id=holder, spend=spent.sequence, amount=1 + n % 2, idempotency_key=f"{key}/r")
+                call(RefundRequest, holder_id=holder, spend=spent.sequence, amount=1 + n % 2, idempotency_key=f"{key}/r")
         case _:
-            call(services.spend, holder_id=holder, amount=4, idempotency_key=key)
+            call(SpendRequest, holder_id=holder, amount=4, idempotency_key=key)
 
 
-for n in range(int(first), int(last)):
-    play(n)
-    print(n, flush=True)
+with ThreadPoolExecutor(at_once) as clients:
+    for begin in range(first, last, at_once):
+        end = min(begin + at_once, last)
+        list(clients.map(play, range(begin, end)))
+        print(end - 1, flush=True)
 """
 
 
@@ -91,9 +103,9 @@ def subscribed(**terms: Any) -> tuple[str, Subscription]:
 
 
 def start(number: int, first: int, last: int, holders: list[str]) -> "subprocess.Popen[str]":
-    """Start a process that makes its calls from `first` on, and prints the number of each."""
+    """Start a process that makes its calls from `first` on, and prints the number of the last of each round."""
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", WORKER, str(number), str(first), str(last), *holders],
+        [sys.executable, "-W", "ignore", "-c", WORKER, *map(str, (number, AT_ONCE, first, last)), *holders],
         env={
             "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SECRET_KEY": "only-for-tests", "LEDGER_TEST_CLOCKS": "true",
             "DATABASE_URL": database_url("application"), "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
