@@ -134,6 +134,10 @@ class Allowance:
     def expires_at(self) -> datetime | None:
         return self.of.expires_at
 
+    def spendable_from(self, now: datetime) -> datetime:
+        """Return from when the credits can be spent: all of a period from its start, also those for its later parts."""
+        return min(self.part.start, max(now, self.of.part.start))
+
     def is_lost(self, now: datetime) -> bool:
         """Return whether the credits would be expired already."""
         return self.expires_at is not None and self.expires_at <= now
@@ -184,8 +188,9 @@ def reconcile_allowances(
     due: list[Allowance] = []
     for one in parts:
         for start, gap_end in _gaps(one.part, [span for of, span in kept if of == one]):
-            end = min([gap_end, *(at for at in later if at > start)])
-            if start <= as_of:
+            # All of a begun part, as its fee is charged: also what an end cut off that has been withdrawn before it came.
+            end = min([gap_end, *(at for at in later if at >= start)])
+            if start < end:
                 due.append(Allowance(one, TimeSpan(start, end), one.until(end) - one.until(start), _begins(one, start, parts)))
     return AllowanceDifference(cut, sorted(due, key=lambda one: one.part.start))
 

@@ -249,6 +249,7 @@ def grant_allowances(
                     if is_temporary
                     else {"expires_at": allowance.expires_at}
                 )
+                terms["effective_at"] = allowance.spendable_from(now)
                 grant = _grant(holder, subscription, allowance, key, terms)
                 if span.rollover_cap is not None:
                     rollover_grants.setdefault(span.credit_type, []).append(grant)
@@ -462,7 +463,6 @@ def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, 
         credit_type=allowance.span.credit_type,
         idempotency_key=key,
         source="promotional",
-        effective_at=allowance.part.start,
         **terms,
         reason="Plan allowance",
         reference=f"subscription {subscription.ref}",

@@ -174,6 +174,20 @@ def test_an_amendment_chooses_what_happens_to_the_credits(choice: Any, then: int
     assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(3))]
 
 
+@pytest.mark.parametrize(("ends_at", "then"), [(None, 100), (day(1, 26), 80)])
+def test_an_end_that_is_withdrawn_or_put_off_before_it_comes_grants_what_it_cut_off_at_once(ends_at: Any, then: int) -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH), ends_at=day(1, 16))
+    run_at(holder, subscription, day(1, 2))
+    assert available(holder) == floor(100 * 15 / 31)
+    amend(subscription, day(1, 2), sets_end=True, ends_at=ends_at)
+    made = run_at(holder, subscription, day(1, 3))
+    assert (available(holder), len(made.invoices)) == (then, 1)
+    run_at(holder, subscription, day(1, 17))
+    assert available(holder) == then
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)
+    assert findings_of("credits", "ledger", "billing") == []
+
+
 def test_the_choice_belongs_to_a_change_of_plan_quantity_or_billing_day() -> None:
     _, subscription = ordered(plan_of(100, "10.00", MONTH))
     with pytest.raises(Invalid) as refused:

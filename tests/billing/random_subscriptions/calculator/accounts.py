@@ -203,8 +203,7 @@ class Account:
             start = part.stretch.start
             known = [one for one in self.allowances if start <= one.start < part.stretch.end and one.terms == part.terms]
             start = max([start, *(one.end for one in known)])
-            # What an end that was ordered no longer cuts off is granted when its time begins.
-            if start >= part.stretch.end or start > self.now:
+            if start >= part.stretch.end:
                 continue
             amount = part.until(self.order, part.stretch.end) - part.until(self.order, start)
             expires_at = part.stretch.full[1]
@@ -224,8 +223,6 @@ class Account:
         spans = [span for key in ("overage", *filter(None, seats)) for span in self.order.spans(key)]
         edges = [edge for span in spans for edge in (span.start, span.end)]
         edges += [edge for allowance in _spans(self.order) for edge in (allowance.start, allowance.end)]
-        starts = [part.stretch.start for part in self._parts(now)]
-        edges += [granted.end for granted in self.allowances if granted.end not in starts]
         if any(self.looked_at < edge <= now for edge in edges):
             return True
         begun = [part for part in self._parts(now) if self.looked_at < part.stretch.start <= now]
