@@ -139,6 +139,8 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
         per_unit = number(price.credits.per_unit.scaleb(-unit.scale))
         noun = unit.singular if per_unit == "1" else unit.unit
         sentences.append(f"Paid with {per_unit} {noun} each first; the invoice charges uncovered units.")
+        if price.credits.also_spent:
+            sentences.append("Callers also spend these credits, for something else.")
     if price.conversion is not None:
         sentences.append(_conversion(price.conversion))
     sentences += _bounds(price, currency, period)

@@ -1,6 +1,6 @@
 """Corrections and cancellations of usage events: further events, beside the event that then no longer counts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -17,7 +17,7 @@ from billing.metering.usage import (
     EventStatus,
     KnownSubscription,
     NewEvent,
-    billed_by_entries,
+    OtherTellings,
     digest_of,
     known_subscriptions,
     not_computable,
@@ -125,7 +125,7 @@ def take_in_all(events: Sequence[NewEvent | Correction], *, allow_future: bool =
     """Write new events, then corrections and cancellations, and return the result of each; all in one transaction.
 
     A correction or cancellation of an unknown event, of an event of another subscription, or of a cancellation is invalid; if the
-    event is corrected or cancelled already, it is a conflict. A correction of an event whose use is billed by entries is refused,
+    event is corrected or cancelled already, it is a conflict. A correction of an event whose use spends have told is refused,
     and a cancellation is not: it tells no use. What is not accepted does not use its key.
 
     Args:
@@ -179,11 +179,12 @@ def _decide(first: dict[str, Correction], subscriptions: dict[str, KnownSubscrip
     while waiting:
         originals = {row.idempotency_key: row for row in fetch_rows(_Original, ORIGINALS, [[one.target for one in waiting]])}
         meters = CurrentMeters({row.meter for row in originals.values() if row.meter is not None})
+        tellings = OtherTellings(_uses(waiting, originals, subscriptions))
         ready: dict[str, Counted[Any]] = {}
         later: list[Correction] = []
         keys = {one.idempotency_key for one in waiting}
         for one in waiting:
-            refusal = _refusal(one, originals.get(one.target), subscriptions.get(one.subscription), ready)
+            refusal = _refusal(one, originals.get(one.target), subscriptions.get(one.subscription), tellings, ready)
             if refusal is None:
                 try:
                     ready[one.target] = _counted(one, originals[one.target], meters)
@@ -201,6 +202,16 @@ def _decide(first: dict[str, Correction], subscriptions: dict[str, KnownSubscrip
     return results
 
 
+def _uses(
+    corrections: Sequence[Correction], originals: dict[str, _Original], subscriptions: dict[str, KnownSubscription]
+) -> Iterator[tuple[KnownSubscription, str, datetime]]:
+    """Yield the subscription, the meter and the instant of each event that is corrected."""
+    for one in corrections:
+        original, known = originals.get(one.target), subscriptions.get(one.subscription)
+        if original is not None and original.meter is not None and known is not None:
+            yield known, original.meter, original.occurred_at
+
+
 def _counted(one: Correction, original: _Original, meters: CurrentMeters) -> Counted[Any]:
     """Return the correction with its quantity, by the meter of the event."""
     if isinstance(one, EventCancellation):
@@ -209,7 +220,11 @@ def _counted(one: Correction, original: _Original, meters: CurrentMeters) -> Cou
 
 
 def _refusal(
-    one: Correction, original: _Original | None, subscription: KnownSubscription | None, ready: dict[str, Counted[Any]]
+    one: Correction,
+    original: _Original | None,
+    subscription: KnownSubscription | None,
+    tellings: OtherTellings,
+    ready: dict[str, Counted[Any]],
 ) -> EventResult | None:
     """Return why an event cannot be corrected; None if it can."""
     key = one.idempotency_key
@@ -225,9 +240,9 @@ def _refusal(
         )
     if not original.counts:
         return EventResult(key, EventStatus.INVALID, f"{one.target!r} is a cancellation, which cannot be corrected")
-    rate = subscription.rate_of(original.meter, original.occurred_at) if one.counts else None
-    if rate is not None:
-        return billed_by_entries(key, rate)
+    told = tellings.refusal(key, subscription, original.meter, original.occurred_at) if one.counts else None
+    if told is not None:
+        return told
     by = ready[one.target].event.idempotency_key if one.target in ready else original.corrected_by
     if by is not None:
         return EventResult(key, EventStatus.CONFLICT, f"the event {one.target!r} is already corrected or cancelled by {by!r}")

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+from billing.metering.allowances import TOLD_BY_SPENDS, Spent, spent_allowances
 from billing.metering.expressions import NotComputable
 from billing.metering.filters import PASSES
 from billing.metering.meters import Counted, CurrentMeters, with_default
@@ -167,13 +168,17 @@ KNOWN_DIGESTS = "SELECT idempotency_key, content_digest FROM billing_usagekey WH
 
 
 # The subscriptions of the events, each with the instant up to which events count as past, by the clock of its customer's holder,
-# and with the meters whose use is billed by entries, each with its time and rate.
+# with the meters whose use is billed by entries, each with its time and rate, and with those whose use credits pay for first.
 KNOWN_SUBSCRIPTIONS = """
     SELECT s.ref, s.id, statement_timestamp() + interval '1 day', (
         SELECT json_agg(json_build_array(p.meter, extract(epoch FROM v.starts_at)::numeric::text,
             extract(epoch FROM v.ends_at)::numeric::text, p.definition -> 'entries' ->> 'rate'))
         FROM billing_itemversion AS v
         JOIN billing_price AS p ON p.id = v.price_id AND p.definition ->> 'billed_by' = 'entries'
+        WHERE v.subscription_id = s.id AND v.superseded_at IS NULL), (
+        SELECT json_agg(DISTINCT p.meter)
+        FROM billing_itemversion AS v
+        JOIN billing_price AS p ON p.id = v.price_id AND p.definition ? 'credits'
         WHERE v.subscription_id = s.id AND v.superseded_at IS NULL)
     FROM billing_subscription AS s JOIN billing_customer AS c ON c.id = s.customer_id
     WHERE s.ref = ANY(%s)
@@ -187,6 +192,7 @@ class KnownSubscription(NamedTuple):
     id: int
     latest: datetime
     billed_by_entries: Any
+    paid_in_credits: Any
 
     def rate_of(self, meter: str, occurred_at: datetime) -> str | None:
         """Return the rate whose entries bill the use of a meter at an instant; None if events bill it."""
@@ -194,6 +200,43 @@ class KnownSubscription(NamedTuple):
         for named, start, end, rate in self.billed_by_entries or ():
             if named == meter and Decimal(start) <= at and (end is None or at < Decimal(end)):
                 return str(rate)
+        return None
+
+
+class OtherTellings:
+    """What tells the use of events already, and bills it: the entries of a rate, or spends of the allowance that pays for it.
+
+    Args:
+        uses: the subscription, the meter and the instant of each event.
+    """
+
+    def __init__(self, uses: Iterable[tuple[KnownSubscription, str, datetime]]) -> None:
+        paid = [(known.id, meter, at) for known, meter, at in uses if meter in (known.paid_in_credits or ())]
+        self._spent: list[Spent] = []
+        if paid:
+            instants = [at for _, _, at in paid]
+            self._spent = spent_allowances(
+                {one for one, _, _ in paid}, {meter for _, meter, _ in paid}, since=min(instants), until=max(instants)
+            )
+
+    def refusal(self, key: str, subscription: KnownSubscription, meter: str, occurred_at: datetime) -> EventResult | None:
+        """Return why an event would tell a use again; None if it tells it first."""
+        if meter.startswith(METER_PREFIX):
+            detail = "the ledger's entries bill what this meter counts"
+            return EventResult(key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES)
+        rate = subscription.rate_of(meter, occurred_at)
+        if rate is not None:
+            detail = (
+                f"the spends, holds and captures by the rate {rate} bill this use; an event would tell it twice, so send none"
+            )
+            return EventResult(key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES, rate)
+        for spent in self._spent:
+            if spent.concerns(subscription.id, meter, occurred_at):
+                detail = (
+                    f"spends have taken {spent.credit_type} of the allowance that pays for this use, so an event would tell it "
+                    "twice; either spend or send events, or let the price say also_spent if the spends are for something else"
+                )
+                return EventResult(key, EventStatus.REFUSED, detail, "/meter", TOLD_BY_SPENDS)
         return None
 
 
@@ -208,7 +251,7 @@ def take_in(events: Sequence[NewEvent], *, allow_future: bool = False) -> list[E
 
     A known key with the same content is a duplicate, also after its meter has changed; with other content it is a conflict, which
     changes nothing. An event of an unknown subscription, one without a quantity, or one in the future is invalid, and one whose
-    use is billed by entries is refused; neither uses its key.
+    use spends have told already is refused; neither uses its key.
 
     Args:
         allow_future: also write events more than a day ahead of the server's time, or of the test clock of the customer's holder.
@@ -216,7 +259,9 @@ def take_in(events: Sequence[NewEvent], *, allow_future: bool = False) -> list[E
     with own_or_joined(), connection.cursor() as cursor:
         known_by_ref = known_subscriptions({event.subscription for event in events})
         meters = CurrentMeters({event.meter for event in events})
-        counted = [_counted(event, known_by_ref.get(event.subscription), meters, allow_future) for event in events]
+        uses = [(event, known_by_ref[event.subscription]) for event in events if event.subscription in known_by_ref]
+        tellings = OtherTellings((known, event.meter, event.occurred_at) for event, known in uses)
+        counted = [_counted(event, known_by_ref.get(event.subscription), meters, tellings, allow_future) for event in events]
         first: dict[str, Counted[NewEvent]] = {}
         for one in counted:
             if isinstance(one, Counted):
@@ -255,18 +300,19 @@ def _accepted(key: str, reason: str | None) -> EventResult:
 
 
 def _counted(
-    event: NewEvent, subscription: KnownSubscription | None, meters: CurrentMeters, allow_future: bool
+    event: NewEvent,
+    subscription: KnownSubscription | None,
+    meters: CurrentMeters,
+    tellings: OtherTellings,
+    allow_future: bool,
 ) -> Counted[NewEvent] | EventResult:
     """Return the event with its quantity, or why it is refused if its key is new."""
     key = event.idempotency_key
     if subscription is None:
         return EventResult(key, EventStatus.INVALID, f"there is no subscription {event.subscription!r}")
-    if event.meter.startswith(METER_PREFIX):
-        detail = "the ledger's entries bill what this meter counts"
-        return EventResult(key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES)
-    rate = subscription.rate_of(event.meter, event.occurred_at)
-    if rate is not None:
-        return billed_by_entries(key, rate)
+    told = tellings.refusal(key, subscription, event.meter, event.occurred_at)
+    if told is not None:
+        return told
     if event.occurred_at > subscription.latest and not allow_future:
         detail = "lies more than a day in the future, which only a request with allow_future may record"
         return EventResult(key, EventStatus.INVALID, detail, "/occurred_at", IN_THE_FUTURE)
@@ -274,12 +320,6 @@ def _counted(
         return meters.counted(event, event.meter)
     except NotComputable as wrong:
         return not_computable(key, wrong)
-
-
-def billed_by_entries(key: str, rate: str) -> EventResult:
-    """Return the result of an event whose use the ledger's entries bill."""
-    detail = f"the spends, holds and captures by the rate {rate} bill this use; an event would tell it twice, so send none"
-    return EventResult(key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES, rate)
 
 
 def not_computable(key: str, wrong: NotComputable) -> EventResult:

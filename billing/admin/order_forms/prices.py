@@ -83,6 +83,7 @@ AT_FIELD: Final = {
     "credits": "credits_per_unit",
     "credits/per_unit": "credits_per_unit",
     "credits/credit_type": "credits_type",
+    "credits/also_spent": "credits_also_spent",
     "entries": "entries_rate",
     "entries/rate": "entries_rate",
     "entries/component": "entries_component",
@@ -157,6 +158,13 @@ FIELDS: Final[dict[str, Shown]] = {
         help="The holder's credits pay for units first. In the unit of the credit type, with its decimals.",
     ),
     "credits_type": Shown(label="Of the credit type", value=CreditType(), initial="credits"),
+    "credits_also_spent": Shown(
+        label="Callers also spend them, for something else",
+        value=Boolean(),
+        make=_check,
+        initial=False,
+        help="Otherwise spends of the plan's allowance tell this use, and usage events beside them are refused.",
+    ),
     "minimum": Shown(make=_price, label="At least", help="Each period, before tax unless the amounts include it."),
     "maximum": Shown(make=_price, label="At most", help="Each period, before tax unless the amounts include it."),
     "interval_unit": Shown(
@@ -269,13 +277,14 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
         price["conversion"] = conversion
     if value("credits_per_unit") is not None:
         price["credits"] = {"credit_type": value("credits_type"), "per_unit": f"{value('credits_per_unit'):f}"}
+        price["credits"] |= {"also_spent": True} if value("credits_also_spent") else {}
     if value("entries_rate") is not None:
         named = {name: value(f"entries_{name}") for name in ("rate", "component")} | {"credit_type": value("entries_type")}
         price["entries"] = {name: each for name, each in named.items() if each is not None}
     interval = {"unit": value("interval_unit"), "count": value("interval_count")}
     if any(interval.values()):
         price["interval"] = {name: each for name, each in interval.items() if each is not None}
-    price |= {name: True for name in CHECKED if value(name)}
+    price |= {name: True for name in CHECKED if name in DECLARED and value(name)}
     return {name: each for name, each in price.items() if each is not None}
 
 
@@ -368,6 +377,7 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     paying = definition.get("credits")
     if paying:
         typed |= {"credits_per_unit": Decimal(paying["per_unit"]), "credits_type": paying["credit_type"]}
+        typed["credits_also_spent"] = bool(paying.get("also_spent"))
     return {name_of(index, name): value for name, value in typed.items()}
 
 

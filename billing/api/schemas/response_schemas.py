@@ -435,8 +435,8 @@ class UsageResultSerializer(ResponseSchema):
     code = computed(
         serializers.CharField(
             required=False,
-            help_text="Why it is refused (`billed-by-entries`), is invalid for its time (`in-the-future`), or is accepted and "
-            "no invoice will count it (such as `before-start`).",
+            help_text="Why it is refused (`billed-by-entries`, `told-by-spends`), is invalid for its time (`in-the-future`), or "
+            "is accepted and no invoice will count it (such as `before-start`).",
         ),
         lambda result: result.code or None,
     )

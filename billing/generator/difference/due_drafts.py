@@ -120,6 +120,8 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
         measured += running_usage(subscription, target.running, most_groups, is_asked_for=options.running_usage)
     run_limits.ensure_countable(measured)
     rated = rate_measured(lock, subscription, target.credits, measured, as_of=as_of, invoice_of=invoice_of, early=early)
+    if not options.include_suspended:
+        run_limits.ensure_told_once(subscription, rated.usages)
     if not is_paid_next:
         early.end()
     lines, changes = _lines(target, rated, as_of, refunded_times(subscription.id) if target.credits else ())

@@ -16,12 +16,13 @@ from django.core.checks import CheckMessage, Error
 from django.db import connection
 
 from billing.generator.difference.draft import Bill
-from billing.generator.difference.draft_lines import DraftLine
+from billing.generator.difference.draft_lines import DraftLine, RatedUsage
 from billing.generator.difference.reconcile import UsageDue
 from billing.generator.state.allowance_times import AllowanceSpan
 from billing.generator.state.spans import BoundedSpan, ItemSpan
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState
-from billing.rating.aggregation import Usage
+from billing.metering.allowances import spent_allowances
+from billing.rating.aggregation import MICROSECOND, Usage
 from billing.rating.limits import MAX_COUNTED, MAX_MINOR, is_in_range
 from billing.rating.money import decimal_text
 from billing.rating.prices.price import PriceKind
@@ -157,6 +158,24 @@ def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
         for quantity in (usage.quantity, *(of_group.quantity for _, of_group in usage.groups)):
             if abs(quantity) >= MAX_COUNTED:
                 raise OutOfBounds("quantity-too-large", **_period_of(due), quantity=decimal_text(quantity)[:120])
+
+
+def ensure_told_once(subscription: SubscriptionState, usages: Iterable[RatedUsage]) -> None:
+    """Return if no events would be paid for, in money or credits, whose allowance callers have spent: these spends tell the use.
+
+    Raises:
+        OutOfBounds: `told-twice`.
+    """
+    for rated in usages:
+        due, price = rated.due, rated.due.span.price
+        takes_credits = rated.credit_change is not None and rated.credit_change.credits > 0
+        if price.credits is None or price.credits.also_spent or price.meter is None or not rated.usage.quantity:
+            continue
+        if rated.rating.amount_minor <= 0 and not takes_credits:
+            continue
+        until = due.part.end - MICROSECOND
+        if spent_allowances({subscription.id}, {price.meter}, since=due.part.start, until=until):
+            raise OutOfBounds("told-twice", **_period_of(due), credit_type=price.credits.credit_type)
 
 
 def ensure_few_groups(measured: Iterable[tuple[UsageDue, Usage]], most: int | None) -> None:

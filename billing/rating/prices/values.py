@@ -20,6 +20,7 @@ from ledger.values import (
     COMPONENT_NAME,
     CREDIT_TYPE,
     RATE_CODE,
+    Boolean,
     Choice,
     FieldError,
     InvalidValue,
@@ -353,6 +354,17 @@ class CreditPrice(Record):
 
     credit_type: Annotated[str, name(CREDIT_TYPE.pattern, "Which credits.", most=32)] = "credits"
     per_unit: Annotated[Decimal, CreditsPerUnit("Credits per unit or package, above 0.")]
+    also_spent: Annotated[
+        bool | None,
+        Worded(
+            Boolean(
+                "True: callers also spend credits of the plan's allowance, for something else than what events tell. Otherwise "
+                "their spends tell this use, and events of a period whose allowance they have spent are refused."
+            ),
+            "type",
+            "must be true or false",
+        ),
+    ] = None
 
 
 class CreditsOfPrice(ObjectOfPrice):

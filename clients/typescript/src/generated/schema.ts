@@ -3479,6 +3479,8 @@ export interface components {
              * @description Credits per unit or package, above 0.
              */
             per_unit: string;
+            /** @description True: callers also spend credits of the plan's allowance, for something else than what events tell. Otherwise their spends tell this use, and events of a period whose allowance they have spent are refused. */
+            also_spent?: boolean;
         };
         /** @description Credit of a customer that was paid out in money. */
         CreditRefund: {
@@ -9054,7 +9056,7 @@ export interface components {
             result: string;
             /** @description Why the event is not accepted, or why no invoice will count it; otherwise empty. */
             detail: string;
-            /** @description Why it is refused (`billed-by-entries`), is invalid for its time (`in-the-future`), or is accepted and no invoice will count it (such as `before-start`). */
+            /** @description Why it is refused (`billed-by-entries`, `told-by-spends`), is invalid for its time (`in-the-future`), or is accepted and no invoice will count it (such as `before-start`). */
             code?: string;
             /** @description Of an event that is refused because entries bill its use: the rate by which to spend or hold. */
             rate?: string;

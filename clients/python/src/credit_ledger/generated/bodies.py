@@ -633,6 +633,7 @@ class CreditPrice(TypedDict):
 
     credit_type: NotRequired[str]
     per_unit: Decimal | str
+    also_spent: NotRequired[bool]
 
 
 class CreditRefund(TypedDict):
