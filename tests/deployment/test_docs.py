@@ -186,3 +186,40 @@ def test_control_a_dead_link_is_found(tmp_path: Path) -> None:
         "# One `two`?\n[a](#one-two) [b](#three) [c](none.md) [d](page.md#one-two) [e](https://example.com/none.md)\n"
     )
     assert list(dead_links(page)) == ["#three", "none.md#"]
+
+
+# The guides ------------------------------------------------------------------------------------------
+
+GUIDES = ROOT / "docs" / "how-to"
+TASKS = (
+    "upgrade-or-downgrade", "cancel-or-pause", "free-trial", "coupons", "refund", "close-a-month", "mail-when-credits-run-low",
+    "rate-card", "limits", "my-balance-is-wrong",
+)  # fmt: skip
+"""Guides for what people ask for most, each of which must exist under its own name."""
+
+
+def guides_of_the_navigation() -> list[str]:
+    """Return the guides in the order of the site, without the pages of operations, which have an index of their own."""
+    names = re.findall(r"how-to/([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    return [name for name in names if name != "index.md"]
+
+
+def test_every_guide_is_in_the_index_and_in_the_navigation_in_the_same_order() -> None:
+    files = {path.name for path in GUIDES.glob("*.md")} - {"index.md"}
+    before_the_rules = (GUIDES / "index.md").read_text().partition("## What do the examples need")[0]
+    indexed = list(re.findall(r"\]\(([\w-]+\.md)\)", before_the_rules))
+    assert (set(indexed), len(indexed)) == (files, len(files)), "each once"
+    assert indexed == guides_of_the_navigation()
+
+
+def test_the_operations_index_names_each_of_its_pages() -> None:
+    folder = GUIDES / "operations"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)", (folder / "index.md").read_text()))
+    assert {path.name for path in folder.glob("*.md")} - {"index.md"} <= linked
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_task_that_people_ask_for_has_a_guide_that_begins_with_what_it_does(task: str) -> None:
+    title, purpose = re.match(r"# (.+)\n\n(.+)\n", (GUIDES / f"{task}.md").read_text()).groups()  # type: ignore[union-attr]
+    assert title.replace('"', "")
+    assert purpose.endswith((".", ":")), purpose
