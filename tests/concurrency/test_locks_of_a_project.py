@@ -15,9 +15,9 @@ from django.test import RequestFactory
 from django.views import View
 
 from ledger import reads, services
-from ledger.database import lock_names, transactions
-from ledger.database.lock_names import HOLDER, LockName
-from ledger.database.locking import LockedHandlers, insertion, locked, on, register, share, unique
+from ledger.database import lock_names, locking, transactions
+from ledger.database.lock_names import HOLDER, LockName, register
+from ledger.database.locking import LockedHandlers, locked, on, share, unique
 from ledger.database.locks import Lock, holder_key, lock_number
 from ledger.database.statements import fetch_rows, fetch_value
 from ledger.errors import HolderBusy, InsufficientCredits, LockBusy, LocksOutOfOrder
@@ -70,7 +70,7 @@ def rows(table: str) -> list[tuple[str, int]]:
 def test_of_sessions_that_insert_the_same_at_once_one_inserts_and_all_get_its_row(run_threads, sent, monkeypatch, is_locked):
     """The first to insert waits before its COMMIT until the other waits for its lock; in the control, both check before."""
     if not is_locked:
-        monkeypatch.setattr(insertion, "locked_transaction", lambda name: transaction.atomic())
+        monkeypatch.setattr(locking, "locked_transaction", lambda name: transaction.atomic())
     both_have_checked = threading.Barrier(2)
     sessions: list[int] = []
 

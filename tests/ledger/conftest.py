@@ -7,7 +7,7 @@ import pytest
 
 from ledger import journal
 from ledger.rules.instants import DAY_US
-from ledger.testing.clocks import set_server_clock
+from ledger.testing import set_server_clock
 from tests import nodes
 
 

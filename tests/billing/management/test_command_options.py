@@ -21,7 +21,7 @@ from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResu
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, Run, RunResult
 from billing.orders import suspension
-from ledger.database.locking import sharing
+from ledger.database import locking
 from ledger.errors import HolderBusy
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
@@ -87,7 +87,7 @@ class Clock:
 def clock() -> Iterator[Clock]:
     """The clock that the workers and the run go by."""
     clock = Clock()
-    with mock.patch.object(sharing, "time", clock), mock.patch.object(runs, "time", clock):
+    with mock.patch.object(locking, "time", clock), mock.patch.object(runs, "time", clock):
         yield clock
 
 

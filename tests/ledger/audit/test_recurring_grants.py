@@ -7,7 +7,7 @@ import pytest
 from ledger import services
 from ledger.audit.auditing import audit
 from ledger.models import Entry
-from ledger.testing.clocks import FixedClock
+from ledger.testing import FixedClock
 
 pytestmark = pytest.mark.django_db
 

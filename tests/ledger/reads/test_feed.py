@@ -12,8 +12,7 @@ from ledger import reads, services
 from ledger.errors import FeedPositionLost, FeedUnavailable, InsufficientCredits
 from ledger.reads import EntryFilter, FeedPosition, feed
 from ledger.reads.entry_feed import LATEST_US, NOT_A_POSITION, POSITION_DIGEST_BYTES
-from ledger.testing import FixedClock, GrantFactory, SpendFactory
-from ledger.testing.clocks import reset_server_clock, set_server_clock
+from ledger.testing import FixedClock, GrantFactory, SpendFactory, reset_server_clock, set_server_clock
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_node("a cluster has no feed")]
 

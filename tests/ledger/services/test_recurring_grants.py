@@ -21,7 +21,7 @@ from ledger.rules.instants import to_us
 from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS, RecurringGrant
 from ledger.rules.texts.entry_texts import entry_text
 from ledger.services import recurring_grants
-from ledger.testing.clocks import FixedClock
+from ledger.testing import FixedClock
 from ledger.units import unit_of
 
 SEPTEMBER = datetime(2026, 9, 1, tzinfo=UTC)

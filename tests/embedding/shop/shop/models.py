@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from ledger.database.locking import LockName, register
+from ledger.database.lock_names import LockName, register
 
 PAYMENT = register(LockName("shop_payment", "shop/payment/{reference}", "adding the credits of a payment"))
 

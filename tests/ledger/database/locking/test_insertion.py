@@ -9,8 +9,9 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
+from ledger.database import locking
 from ledger.database.lock_names import UNIQUE
-from ledger.database.locking import insertion, unique
+from ledger.database.locking import unique
 from ledger.database.locks import lock_number
 from ledger.database.statements import fetch_rows, fetch_value
 
@@ -37,7 +38,7 @@ def reminders(committed_db: None) -> Iterator[None]:
 def remind(team: int, now: datetime = NOW, period: timedelta | None = DAY) -> tuple[int, bool]:
     """Store a reminder, once in a period."""
     find = "SELECT id FROM reminder WHERE team = %s AND sent_at >= coalesce(%s::timestamptz, '-infinity')"
-    with mock.patch.object(insertion.timezone, "now", return_value=now):
+    with mock.patch.object(locking.timezone, "now", return_value=now):
         return unique(
             "reminder", {"team": team}, period,
             check=lambda since: next(iter(fetch_rows(int, find, [team, since])), None),
@@ -94,8 +95,8 @@ def test_spelled_as_river_spells_it_the_lock_has_rivers_number(
     """The numbers are those of a program in Go that writes what River's dbunique writes: docs/reference/lock-keys.md."""
     names: list[str] = []
     with (
-        mock.patch.object(insertion.timezone, "now", return_value=NOW),
-        mock.patch.object(insertion, "insert_once", lambda name, **how: (names.append(name), True)),
+        mock.patch.object(locking.timezone, "now", return_value=NOW),
+        mock.patch.object(locking, "insert_once", lambda name, **how: (names.append(name), True)),
     ):
         unique(kind, arguments, period, check=lambda since: None, insert=lambda: None)
         settings.LEDGER = {**settings.LEDGER, "LOCK_KEY_SCHEME": "fnv1-64", "LOCK_NAMES": RIVER}

@@ -7,7 +7,8 @@ from unittest import mock
 
 import pytest
 
-from ledger.database.locking import Turn, share, sharing
+from ledger.database import locking
+from ledger.database.locking import Turn, share
 from ledger.errors import LockBusy
 
 
@@ -29,7 +30,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock() -> Any:
     clock = Clock()
-    with mock.patch.object(sharing, "time", clock):
+    with mock.patch.object(locking, "time", clock):
         yield clock
 
 
