@@ -17,7 +17,7 @@ from billing.rating.prices.wording import Wording, amount, number
 from billing.rating.totals import CouponPer
 from billing.rating.vat import NOTES, STANDARD, LookupOutcome, TaxBehavior
 from ledger.admin.kit.cells import instant_words
-from ledger.units import unit_of
+from ledger.units import purpose_words, unit_of
 
 MEASURES: Final = {
     "sum": "{what}",
@@ -121,7 +121,8 @@ def allowance_sentence(allowance: Mapping[str, Any], period: str) -> str:
     period = every(Interval(**allowance["interval"])) if allowance["interval"] else period
     per = f" for each {allowance['per_quantity_of']}" if allowance["per_quantity_of"] else ""
     trial = ", also in a trial" if allowance["in_trial"] else ""
-    granted = f"Grants {unit.amount(allowance['amount'])}{per} every {period}{trial}"
+    purpose = purpose_words(allowance["applies_to"])
+    granted = f"Grants {unit.amount(allowance['amount'])}{per} every {period}{trial}{purpose and f', {purpose}'}"
     cap = allowance.get("rollover_cap")
     if cap is None:
         return f"{granted}; the rest expires with its {period}."

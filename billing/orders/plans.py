@@ -25,7 +25,7 @@ from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
 from ledger.services import current_rate
-from ledger.values import MAX_AMOUNT, Amount, Boolean, Choice, CreditType, Integer, Text
+from ledger.values import MAX_AMOUNT, Amount, AppliesTo, Boolean, Choice, CreditType, Integer, Text
 
 MAX_TRIAL_DAYS: Final = 730
 MAX_PRICE_PERIODS = 366
@@ -91,6 +91,14 @@ class NewAllowance(Record):
         Amount(
             "How many unspent credits are carried into the next period; without it, credits expire with their period.",
             least=0,
+            null=True,
+        ),
+    ] = None
+    applies_to: Annotated[
+        dict[str, Any] | None,
+        AppliesTo(
+            "What the credits can pay for, as in a grant: then they pay neither invoices nor usage of events. By default they "
+            "can pay for everything.",
             null=True,
         ),
     ] = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ledger import due_grants, journal
 from ledger.database.locks import Lock
@@ -16,13 +16,17 @@ instant_of_us = from_us
 
 
 class GrantedPeriod(NamedTuple):
-    """A period that was granted: its entry, and the time for which it is; `amount` is above 0."""
+    """A period that was granted: its entry, and the time for which it is; `amount` is above 0.
+
+    `applies_to` says what the credits can pay for; None: everything.
+    """
 
     sequence: int
     amount: int
     starts_at: datetime
     ends_at: datetime
     idempotency_key: str
+    applies_to: dict[str, Any] | None
 
 
 def credit_types_of(*, holder_id: str, recurring_grant: str) -> Sequence[str]:
@@ -48,6 +52,7 @@ def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_gra
                 datetime.fromisoformat(entry.metadata["period_start"]),
                 datetime.fromisoformat(entry.metadata["period_end"]),
                 entry.idempotency_key or "",
+                next((lot.applies_to.shown() for lot in entry.lots if lot.grant == entry.sequence and lot.applies_to), None),
             )
             for entry in due_grants.granted_periods(account, recurring_grant, since)
         ]

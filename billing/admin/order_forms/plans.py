@@ -37,7 +37,7 @@ from billing.rating.vat import TaxBehavior
 from billing.reads.document_names import TITLES
 from ledger.admin.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown, as_typed
+from ledger.admin.kit.form_fields import Shown, as_typed, purpose_field
 from ledger.admin.kit.idempotent_forms import DryRun, FormSection, KeyedForm
 from ledger.admin.kit.money_fields import MoneyField
 from ledger.admin.kit.pages import ReadOnlyAdmin
@@ -85,6 +85,13 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         "credit_type": Shown(label="Of the credit type", at="/allowance/credit_type", required=False),
         "rollover_cap": Shown(
             label="Carried over at most", at="/allowance/rollover_cap", help="Empty: the rest expires with its period."
+        ),
+        "allowance_applies_to": Shown(
+            label="Pay only for",
+            at="/allowance/applies_to",
+            make=purpose_field,
+            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value, such as "
+            "member=ada. Then they pay neither invoices nor usage of events.",
         ),
         "allowance_unit": Shown(
             label="Granted every",
@@ -175,6 +182,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     "grants",
                     "credit_type",
                     "rollover_cap",
+                    "allowance_applies_to",
                     "allowance_unit",
                     "allowance_count",
                     "allowance_per",
@@ -523,6 +531,7 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     typed |= {"trial_days": plan.trial_days, "on_sale": plan.on_sale}
     allowance = plan.allowance or {}
     typed |= {"grants": allowance.get("amount"), "rollover_cap": allowance.get("rollover_cap")}
+    typed["allowance_applies_to"] = allowance.get("applies_to")
     interval = allowance.get("interval") or {}
     typed |= {"allowance_unit": interval.get("unit", ""), "allowance_count": interval.get("count")}
     typed |= {"allowance_per": allowance.get("per_quantity_of"), "allowance_in_trial": allowance.get("in_trial", False)}

@@ -130,6 +130,10 @@ class AllowanceSerializer(ResponseSchema):
     per_quantity_of = text(itemgetter("per_quantity_of"), null=True)
     in_trial = computed(serializers.BooleanField(), itemgetter("in_trial"))
     rollover_cap = whole(itemgetter("rollover_cap"), null=True)
+    applies_to = computed(
+        serializers.DictField(allow_null=True, help_text="What the credits can pay for, as in a grant; null for everything."),
+        itemgetter("applies_to"),
+    )
 
 
 @extend_schema_field({"$ref": "#/components/schemas/OveragePrice"})

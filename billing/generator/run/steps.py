@@ -86,7 +86,8 @@ def pays_with_its_allowance(lock: Lock, subscription: SubscriptionState, options
     """Return whether allowances may pay invoices of the subscription: then each due instant is a separate step."""
     if not (options.finalize and subscription.holder_id and subscription.credit_type and subscription.credit_unit_value):
         return False
-    return any(span.credit_type == subscription.credit_type for span in read_items(lock, subscription).allowances)
+    spans = read_items(lock, subscription).allowances
+    return any(span.credit_type == subscription.credit_type and not span.applies_to for span in spans)
 
 
 def settle_step(lock: Lock, step: RunStep, *, has_credit: bool = False) -> None:

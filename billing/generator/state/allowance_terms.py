@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from billing.documents.invoice_locks import invoice_key
 from billing.errors import SubscriptionNotStarted
-from billing.generator.state.allowance_times import AllowancePart, AllowanceSpan, next_full_part
+from billing.generator.state.allowance_times import AllowancePart, AllowanceSpan, next_full_part, purpose_text
 from billing.generator.state.allowances import AllowanceGrant
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState, read_items, read_subscription
 from billing.models import Claim
@@ -58,6 +58,7 @@ class _Terms(NamedTuple):
     time_zone: str
     first_at: datetime
     ends_at: datetime | None
+    applies_to: dict[str, Any] | None
 
 
 def name_of(subscription: SubscriptionState) -> str:
@@ -110,7 +111,7 @@ def _claim(
         snapshot={
             "credit_type": credit_type,
             "amount": granted.amount,
-            "terms": AllowancePart.terms_of_full(credit_type, granted.amount, start, end),
+            "terms": AllowancePart.terms_of_full(credit_type, granted.amount, start, end, purpose_text(granted.applies_to)),
             "key": granted.idempotency_key,
             "cuts": 0,
             "holder_id": subscription.holder_id,
@@ -181,6 +182,7 @@ def _next_part(subscription: SubscriptionState, items: BillableItems) -> Allowan
 def _can_be_granted(subscription: SubscriptionState, span: AllowanceSpan) -> bool:
     """Return whether its credits pay for spends alone and expire with their period: see the top of this module."""
     pays_invoices = subscription.credit_unit_value is not None and subscription.credit_type == span.credit_type
+    pays_invoices = pays_invoices and not span.applies_to
     is_whole = Fraction(span.amount).denominator == 1 and span.amount <= MAX_AMOUNT
     return span.rollover_cap is None and span.usage_schedule is None and not pays_invoices and is_whole
 
@@ -195,7 +197,7 @@ def _terms(part: AllowancePart) -> _Terms | None:
     anchor_at = instant_of(schedule.anchor, schedule.zone)
     if count > MOST_UNITS or anchor_at > part.part.start:
         return None
-    return _Terms(int(span.amount), unit.value, count, anchor_at, schedule.zone.key, part.part.start, ends_at)
+    return _Terms(int(span.amount), unit.value, count, anchor_at, schedule.zone.key, part.part.start, ends_at, span.pays_for)
 
 
 def _set(holder: Lock, subscription: SubscriptionState, credit_type: str, wanted: _Terms | None) -> None:
@@ -236,6 +238,6 @@ def _as_stored(known: Any) -> list[Any]:
     return _as_wanted(
         _Terms(
             terms.amount, terms.interval, terms.interval_count, ledger.instant_of_us(terms.starts_us), terms.time_zone, first_at,
-            ends_at,
+            ends_at, terms.applies_to,
         )
     )  # fmt: skip

@@ -5,12 +5,14 @@ share of the credits; the claims say for which spans credits were granted. What 
 part lacks is granted, so runs in time, late or in steps come to the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import takewhile
 from math import floor
+from typing import Any
 
 from billing.orders.item_versions import AllowanceChange
 from billing.rating.periods import Period, Schedule, TimeSpan, periods
@@ -30,6 +32,7 @@ class AllowanceSpan:
         change: what the change at its start does with the allowance before it.
         proration, bill_last_day: how the plan's fees charge a part of a period.
         terminates: it ends because the subscription does.
+        applies_to: what the credits can pay for, as canonical JSON; empty: everything.
     """
 
     item_id: int
@@ -44,6 +47,12 @@ class AllowanceSpan:
     proration: Proration = Proration.DAY
     bill_last_day: bool = False
     terminates: bool = False
+    applies_to: str = ""
+
+    @property
+    def pays_for(self) -> dict[str, Any] | None:
+        """What the credits can pay for; None: everything."""
+        return json.loads(self.applies_to) if self.applies_to else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +87,13 @@ class AllowancePart:
             _text(self.expires_at),
             str(self.span.usage_schedule is not None),
             _text(self.part.start) if self.is_full else "",
+            *_purpose(self.span.applies_to),
         ]
 
     @staticmethod
-    def terms_of_full(credit_type: str, amount: int, start: datetime, end: datetime) -> list[str]:
-        """Return the terms of a full period whose credits expire with it and pay for no usage."""
-        return [credit_type, str(amount), "None", _text(start), _text(end), _text(end), "False", ""]
+    def terms_of_full(credit_type: str, amount: int, start: datetime, end: datetime, applies_to: str) -> list[str]:
+        """Return the terms of a full period whose credits expire with it and pay for no usage of events."""
+        return [credit_type, str(amount), "None", _text(start), _text(end), _text(end), "False", "", *_purpose(applies_to)]
 
     def until(self, instant: datetime) -> int:
         """Return the whole credits for the time from the start of the part up to an instant of it."""
@@ -289,6 +299,15 @@ def _same_terms(before: AllowanceSpan, span: AllowanceSpan) -> bool:
         return False
     alike = replace(span, item_id=before.item_id, start=before.start, end=before.end, change=before.change)
     return replace(alike, terminates=before.terminates) == before
+
+
+def purpose_text(applies_to: Mapping[str, Any] | None) -> str:
+    """Return what credits can pay for in the form of `AllowanceSpan.applies_to`."""
+    return json.dumps(applies_to, sort_keys=True) if applies_to else ""
+
+
+def _purpose(applies_to: str) -> list[str]:
+    return [applies_to] if applies_to else []
 
 
 def _text(instant: datetime | None) -> str:

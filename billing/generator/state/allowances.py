@@ -302,7 +302,7 @@ class EarlyGrants:
             return 0
         with holder_lock(self._subscription.holder_id) as holder:
             state = journal.read(holder, self._subscription.holder_id, credit_type).state
-        return sum(lot.remaining for lot in state.lots if lot.grant in grants)
+        return sum(lot.remaining for lot in state.lots if lot.grant in grants and lot.applies_to is None)
 
     def end(self) -> None:
         """Take away the rest of all temporary credits."""
@@ -463,6 +463,7 @@ def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, 
         credit_type=allowance.span.credit_type,
         idempotency_key=key,
         source="promotional",
+        applies_to=allowance.span.pays_for,
         **terms,
         reason="Plan allowance",
         reference=f"subscription {subscription.ref}",

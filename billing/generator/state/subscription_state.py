@@ -15,7 +15,7 @@ from django.db.models import JSONField
 
 from billing.documents.invoice_locks import invoice_key
 from billing.errors import NotFound
-from billing.generator.state.allowance_times import AllowanceChange, AllowanceSpan
+from billing.generator.state.allowance_times import AllowanceChange, AllowanceSpan, purpose_text
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import BoundedSpan, BoundTerms, ItemSpan
 from billing.models import Customer
@@ -299,7 +299,7 @@ def _allowances(subscription: SubscriptionState, version: _VersionRow, rows: Ite
     paid = [
         terms.interval_of(price)
         for _, price in terms.prices
-        if price.credits is not None and price.credits.credit_type == allowance["credit_type"]
+        if price.credits is not None and price.credits.credit_type == allowance["credit_type"] and not allowance["applies_to"]
     ]
     longest = max(paid, key=months_of, default=None)
     interval = Interval(**allowance["interval"]) if allowance["interval"] else terms.interval
@@ -324,6 +324,7 @@ def _allowances(subscription: SubscriptionState, version: _VersionRow, rows: Ite
             proration=proration,
             bill_last_day=bill_last_day,
             terminates=version.is_termination and until == end,
+            applies_to=purpose_text(allowance["applies_to"]),
         )
 
 

@@ -257,13 +257,18 @@ def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(cl
     paid = {"price_1_model": "unit", "price_1_tiers": "[]", "price_1_unit_amount": "0.02"}
     paid |= {"price_1_credits_per_unit": "0.015", "price_1_credits_type": "usd_cents"}
     granted = {"credit_type": "usd_cents", "grants": "12.50", "rollover_cap": "0.05"}
+    granted["allowance_applies_to"] = "image.small\nmember=ada"
     response = send_first_step(client, url, PLAN | granted | paid)
     text = text_of_response(response)
-    assert "Grants 12.50 USD every month; up to 0.05 of the rest roll over into the next one." in text
+    assert (
+        "Grants 12.50 USD every month, only for the rate image.small with member ada; up to 0.05 of the rest roll over into the next one."
+        in text
+    )
     assert "Paid with 0.015 USD each first" in text
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     plan = Plan.objects.get()
     assert plan.allowance.items() >= {"credit_type": "usd_cents", "amount": 1_250, "rollover_cap": 5}.items()
+    assert plan.allowance["applies_to"] == {"rates": ["image.small"], "labels": {"member": ["ada"]}}
     assert Price.objects.get(key="tokens").definition["credits"] == {"credit_type": "usd_cents", "per_unit": "1.5"}
 
     # The next version is filled in with the same, in the unit; sent as it is, it is the same plan.

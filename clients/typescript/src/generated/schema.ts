@@ -2604,6 +2604,10 @@ export interface components {
             per_quantity_of: string | null;
             in_trial: boolean;
             rollover_cap: number | null;
+            /** @description What the credits can pay for, as in a grant; null for everything. */
+            applies_to: {
+                [key: string]: unknown;
+            } | null;
         };
         /** @description How often credits are granted, if more often than the plan is billed. */
         AllowanceInterval: {
@@ -5313,6 +5317,13 @@ export interface components {
              * @description How many unspent credits are carried into the next period; without it, credits expire with their period.
              */
             rollover_cap?: number | null;
+            /** @description What the credits can pay for, as in a grant: then they pay neither invoices nor usage of events. By default they can pay for everything. */
+            applies_to?: {
+                rates?: string[];
+                labels?: {
+                    [key: string]: string[];
+                };
+            } | null;
         };
         /** @description A change from an instant on. */
         NewAmendment: {

@@ -210,6 +210,7 @@ class Allowance(TypedDict):
     per_quantity_of: str | None
     in_trial: bool
     rollover_cap: int | None
+    applies_to: dict[str, Any] | None
 
 
 class AllowanceInterval(TypedDict):
@@ -1491,6 +1492,16 @@ class NewAllowance(TypedDict):
     in_trial: NotRequired[bool]
     amount: int
     rollover_cap: NotRequired[int | None]
+    applies_to: NotRequired[NewAllowanceAppliesTo | None]
+
+
+class NewAllowanceAppliesTo(TypedDict):
+    """What the credits can pay for, as in a grant: then they pay neither invoices nor usage of events. By default they can pay
+    for everything.
+    """
+
+    rates: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, Sequence[str]]]
 
 
 class NewCredits(TypedDict):
