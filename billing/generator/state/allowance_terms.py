@@ -81,12 +81,21 @@ def claim_granted(lock: Lock, subscription: SubscriptionState, spans: Sequence[A
     name, found = name_of(subscription), []
     with holder_lock(subscription.holder_id) as holder:
         for credit_type in ledger.credit_types_of(holder_id=subscription.holder_id, recurring_grant=name):
-            [since] = fetch_rows(int, CLAIMED, [subscription.id, credit_type])
-            granted = ledger.granted_under(
-                holder, holder_id=subscription.holder_id, credit_type=credit_type, recurring_grant=name, since=since
-            )
+            granted = _unclaimed(holder, subscription, credit_type)
             found += [_claim(subscription, spans, credit_type, one) for one in granted]
     return found
+
+
+def _unclaimed(holder: Lock, subscription: SubscriptionState, credit_type: str) -> list[ledger.GrantedPeriod]:
+    """Have the ledger grant what is due, and return the periods that it granted since the last run."""
+    [since] = fetch_rows(int, CLAIMED, [subscription.id, credit_type])
+    return ledger.granted_under(
+        holder,
+        holder_id=subscription.holder_id,
+        credit_type=credit_type,
+        recurring_grant=name_of(subscription),
+        since=since,
+    )
 
 
 def has_terms(subscription: SubscriptionState) -> bool:
@@ -163,19 +172,26 @@ def set_allowance_terms(lock: Lock, subscription: SubscriptionState, items: Bill
     credit_types = sorted({*known_types, *(span.credit_type for span in items.allowances)})
     if not credit_types:
         return
-    part = _next_part(subscription, items)
     with holder_lock(subscription.holder_id) as holder:
+        granted = [one for credit_type in known_types for one in _unclaimed(holder, subscription, credit_type)]
+        part = _next_part(subscription, items, granted)
         for credit_type in credit_types:
             _set(holder, subscription, credit_type, _terms(part) if part and part.span.credit_type == credit_type else None)
 
 
-def _next_part(subscription: SubscriptionState, items: BillableItems) -> AllowancePart | None:
-    """Return the next full period that the ledger can grant; None if there is none."""
+def _next_part(
+    subscription: SubscriptionState, items: BillableItems, granted: Sequence[ledger.GrantedPeriod]
+) -> AllowancePart | None:
+    """Return the next full period that the ledger can grant, after what was granted; None if there is none.
+
+    Args:
+        granted: what no run has claimed yet.
+    """
     if subscription.suspended_reason is not None:
         return None
     after = ledger.time_of(subscription.holder_id)
     [claimed] = fetch_rows(lambda until: until or after, CLAIMED_UNTIL, [subscription.id])
-    part = next_full_part(items.allowances, after, claimed)
+    part = next_full_part(items.allowances, after, max([claimed, *(one.ends_at for one in granted)]))
     return part if part is not None and _can_be_granted(subscription, part.span) else None
 
 

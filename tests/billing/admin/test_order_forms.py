@@ -260,10 +260,8 @@ def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(cl
     granted["allowance_applies_to"] = "image.small\nmember=ada"
     response = send_first_step(client, url, PLAN | granted | paid)
     text = text_of_response(response)
-    assert (
-        "Grants 12.50 USD every month, only for the rate image.small with member ada; up to 0.05 of the rest roll over into the next one."
-        in text
-    )
+    only = "only for the rate image.small with member ada"
+    assert f"Grants 12.50 USD every month, {only}; up to 0.05 of the rest roll over into the next one." in text
     assert "Paid with 0.015 USD each first" in text
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     plan = Plan.objects.get()
