@@ -18,7 +18,7 @@ from ledger.portal.limits import NAME as LIMITS
 from ledger.portal.limits import limits_section
 from ledger.portal.links import Link
 from ledger.portal.parts import Customer, Section, Shown, account_parts, customer_of
-from ledger.portal.usage import usage_by_day
+from ledger.portal.usage import GROUPS, group_rows, read_usage
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS
@@ -153,7 +153,7 @@ def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None, lot
     position = None if before is None else (found.as_of, found.credit_type, min(before, MAX_SEQUENCE))
     entries = reads.entries(link.holder_id, credit_type=found.credit_type, before=position, limit=HISTORY_ROWS + 1)
     page = entries[:HISTORY_ROWS]
-    usage = [] if hides else usage_by_day(link.holder_id, found.credit_type, zone=zone, now=found.as_of)
+    usage = None if hides else read_usage(link.holder_id, found.credit_type, zone=zone, now=found.as_of)
     return {
         "credit_type": found.credit_type,
         "as_of": to_text(to_us(found.as_of)),
@@ -169,7 +169,8 @@ def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None, lot
         ],
         "lots_from": lots_from,
         "more_lots": max(0, len(lots) - lots_until),
-        "usage": None if hides else [{"day": f"{day:%Y-%m-%d}", "used": used} for day, used in usage],
+        "usage": None if usage is None else [{"day": f"{day:%Y-%m-%d}", "used": used} for day, used in usage.days],
+        **{f"usage_by_{name}": None if usage is None else group_rows(usage.groups[name]) for name in GROUPS},
         # Statements leave out the same kinds.
         "history": [_entry(entry, hides=hides) for entry in page if KINDS[entry.kind].on_statement],
         "older_than": page[-1].sequence if len(entries) > HISTORY_ROWS else None,

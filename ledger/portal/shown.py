@@ -9,6 +9,7 @@ from ledger.portal.content import Content, instant
 from ledger.portal.links import Link
 from ledger.portal.parts import Cell, Section
 from ledger.portal.texts import TEXTS
+from ledger.portal.usage import GROUPS
 from ledger.rules.kinds import KINDS
 from ledger.typesetting.languages import Language
 
@@ -125,6 +126,11 @@ def _details(
         "history_pages": pages(HISTORY, "history", "history", details["older_than"]),
         "more_lots": texts["more_lots"].format(count=details["more_lots"]) if details["more_lots"] else "",
         "usage": None if details["usage"] is None else _usage(details["usage"], account, content.language),
+        "usage_groups": [
+            group
+            for name in GROUPS
+            if (group := _usage_group(name, details[f"usage_by_{name}"], account, content.language)).cells
+        ],
         "history": _history(details, account, content),
     }
 
@@ -213,6 +219,21 @@ def _usage(days: Sequence[Mapping[str, Any]], account: Mapping[str, Any], langua
         "last": last,
         "table": _table("usage", texts["usage"], "", (Cell(texts["day"]), Cell(texts["used"], is_number=True)), rows),
     }
+
+
+def _usage_group(
+    name: str, groups: Sequence[Mapping[str, Any]] | None, account: Mapping[str, Any], language: Language
+) -> Section:
+    """Return use by model or by member as a list."""
+    texts = TEXTS[language.code]
+    rows = [
+        (
+            Cell(each["name"] if each["group"] == "value" else texts[f"usage_{each['group']}"]),
+            Cell(_number(each["used"], account, language), is_number=True),
+        )
+        for each in groups or ()
+    ]
+    return _table(f"usage-{name}", texts[f"usage_{name}"], "", (Cell(texts[name]), Cell(texts["used"], is_number=True)), rows)
 
 
 def _bar(place: int, amount: int, most: int) -> Bar:

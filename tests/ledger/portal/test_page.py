@@ -18,6 +18,7 @@ from ledger import services
 from ledger.models import CreditType
 from ledger.portal import links, usage
 from ledger.portal.parts import _registered
+from ledger.reads import usage_sums
 from ledger.rules import MAX_AMOUNT
 from tests.asgi_client import AsgiClient
 
@@ -220,18 +221,35 @@ def test_the_number_of_statements_does_not_grow(client: Client, ada: str, django
         services.grant(holder_id="ada", amount=1, idempotency_key=f"grant-{number}")
     with CaptureQueriesContext(connection) as then:
         client.get(made.url)
-    assert len(first) == len(then) <= 7
+    assert len(first) == len(then) <= 8
     assert not [each["sql"] for each in then if "lock" in each["sql"].lower()]
 
 
-def test_usage_is_that_of_the_zones_days_and_reads_a_bounded_number_of_entries(ada: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_is_that_of_the_zones_days(ada: str) -> None:
     zone, now = usage.ZoneInfo("Pacific/Kiritimati"), datetime.now(UTC)
-    days = usage.usage_by_day("ada", "credits", zone=zone, now=now)
+    days = usage.read_usage("ada", "credits", zone=zone, now=now).days
     assert days[-1] == (now.astimezone(zone).date(), 1_102)
     assert [day.used for day in days[:-1]] == [0] * 29
-    monkeypatch.setattr(usage, "BY_DAY", usage.BY_DAY.replace("LIMIT 10000", "LIMIT 3"))
-    monkeypatch.setattr(usage, "MOST_ENTRIES", 3)
-    assert usage.usage_by_day("ada", "credits", zone=zone, now=now) == []
+
+
+def test_usage_is_also_by_model_and_by_member_in_the_customers_language(client: Client, ada: str) -> None:
+    html, data = seen(client)
+    assert (data["account"]["usage_by_model"], "Usage by model" in html) == ([], False)
+    for number in range(10):
+        labels = {"model": "large" if number % 2 else "small", "member": f"m{number}"}
+        services.spend(holder_id="ada", amount=10 + number, metadata=labels, idempotency_key=f"labelled-{number}")
+    html, data = seen(client)
+    account = data["account"]
+    assert account["usage_by_model"] == [
+        {"group": "value", "name": "large", "used": 75},
+        {"group": "value", "name": "small", "used": 70},
+        {"group": "without", "name": None, "used": 1_102},
+    ]
+    assert [each["used"] for each in account["usage_by_member"]] == [19, 18, 17, 16, 15, 14, 13, 12, 21, 1_102]
+    assert sum(each["used"] for each in account["usage_by_member"]) == sum(day["used"] for day in account["usage"]) == 1_247
+    assert all(text in html for text in ("Usage by model", "Usage by member", "All others", "Not named"))
+    german, _ = seen(client, language="de")
+    assert all(text in german for text in ("Verbrauch nach Modell", "Verbrauch nach Mitglied", "Alle anderen", "Nicht benannt"))
 
 
 def test_amounts_that_readers_round_are_strings_too_and_sums_may_exceed_a_bigint(
@@ -240,7 +258,9 @@ def test_amounts_that_readers_round_are_strings_too_and_sums_may_exceed_a_bigint
     for number in range(3):
         services.grant(holder_id="cleo", amount=MAX_AMOUNT, idempotency_key=f"g{number}")
     services.spend(holder_id="cleo", amount=MAX_AMOUNT, idempotency_key="s")
-    monkeypatch.setattr(usage, "BY_DAY", usage.BY_DAY.replace("-(amount)", "-(amount::numeric) * 2000"))
+    monkeypatch.setattr(
+        usage_sums, "USAGE", usage_sums.USAGE.replace("s.day, '' AS value, s.amount", "s.day, '' AS value, s.amount * 2000")
+    )
     html, data = seen(client, "cleo")
     assert data["accounts"][0]["exact_integers"] == {"available": str(2 * MAX_AMOUNT)}
     assert data["account"]["usage"][-1]["exact_integers"] == {"used": str(2_000 * MAX_AMOUNT)}
