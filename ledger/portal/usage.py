@@ -54,6 +54,6 @@ def group_rows(found: Usage) -> list[dict[str, Any]]:
     """Return the rows of the JSON: the values with the most, all others, then what has no such label; nothing without values."""
     if not found.values:
         return []
-    rows = [("value", each.value, each.sums) for each in found.values]
+    rows: list[tuple[str, str | None, Used]] = [("value", each.value, each.sums) for each in found.values]
     rows += [(group, None, sum_of(days)) for group, days in (("others", found.others), ("without", found.without)) if days]
     return [{"group": group, "name": name, "used": used.amount} for group, name, used in rows if used.amount]

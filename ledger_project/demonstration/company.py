@@ -116,7 +116,7 @@ RATES: Final = {
 TAKEN_BY_GUIDES: Final = frozenset({
     # Holders.
     "jane", "kim", "lee", "customer-42", "customer-43", "team-7",
-    "lena", "mia", "nora", "omar", "team-red", "team-red:ada", "shop-12", "page-demo", "noor", "yara", "fjord", "acme-9",
+    "lena", "mia", "nora", "omar", "team-red", "team-red:ada", "shop-12", "page-demo", "noor", "yara", "wanda", "fjord", "acme-9",
     *(f"user-{number}" for number in range(1, 201)),
     # Customers, subscriptions, plans, packs, meters, rates.
     "tea", "SUB-FJORD", "SUB-TEA", "SUB-9", "calls-1000", "by-token", "starter", "calls", "weighted-tokens", "small.prompt",
