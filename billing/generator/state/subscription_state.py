@@ -306,8 +306,12 @@ def _allowances(subscription: SubscriptionState, version: _VersionRow, rows: Ite
     schedule = schedule_of(subscription, interval, version.anchor_at)
     end = version.ends_at
     if version.skips_unused and end is not None:
-        # What is charged for the rest of the period is granted for it.
-        end = schedule_of(subscription, terms.interval, version.anchor_at).period_at(end - MICROSECOND).end
+        # What stays charged for the rest of the periods is granted for it: fees that are due at the start.
+        paid_ahead = [
+            terms.interval_of(price) for _, price in terms.prices if price.is_due_at_start() and price.kind == PriceKind.RECURRING
+        ]
+        last = [schedule_of(subscription, each, version.anchor_at).period_at(end - MICROSECOND).end for each in paid_ahead]
+        end = max([end, *last])
     fees = {(price.proration, price.bill_last_day) for _, price in terms.prices if price.kind == PriceKind.RECURRING}
     proration, bill_last_day = fees.pop() if len(fees) == 1 else (Proration.DAY, False)
     for since, until, quantity, change in _quantities(version, allowance["per_quantity_of"], rows, start, end):

@@ -15,7 +15,7 @@ from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.generator.state.allowance_times import AllowanceSpan, HeldAllowance, reconcile_allowances
 from billing.models import Claim, Subscription
-from billing.orders.item_versions import AllowanceChange
+from billing.orders.item_versions import AllowanceChange, UnusedTime
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit, Schedule
 from ledger import reads, services
@@ -185,6 +185,25 @@ def test_an_end_that_is_withdrawn_or_put_off_before_it_comes_grants_what_it_cut_
     run_at(holder, subscription, day(1, 17))
     assert available(holder) == then
     assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+@pytest.mark.parametrize(
+    ("fee", "granted_until"),
+    [
+        ({"timing": "advance"}, day(4)),
+        ({"timing": "advance", "interval": {"unit": "month"}}, day(3)),
+        ({"timing": "arrears"}, day(2, 18)),
+    ],
+)
+def test_an_end_that_skips_unused_time_grants_as_far_as_fees_stay_charged(fee: Any, granted_until: datetime) -> None:
+    fees = [recurring(unit_amount="31.00", key="fee", **fee)]
+    plan = PlanFactory(prices=fees, interval=QUARTER, allowance={"amount": 900}).code
+    holder, subscription = ordered(plan, ends_at=day(2, 18))
+    amend(subscription, day(1), sets_end=True, ends_at=day(2, 18), unused_time=UnusedTime.SKIP)
+    run_at(holder, subscription, day(2, 20))
+    run_at(holder, subscription, day(4, 2))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), granted_until)]
     assert findings_of("credits", "ledger", "billing") == []
 
 

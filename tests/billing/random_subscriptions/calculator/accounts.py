@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.billing.random_subscriptions.calculator.exact import FOREVER, INSTANT, Time, to_minor
 from tests.billing.random_subscriptions.calculator.orders import Order, Stretch
-from tests.billing.random_subscriptions.calculator.prices import Event, Plan, Price, cost_of
+from tests.billing.random_subscriptions.calculator.prices import Event, Plan, Price, cost_of, is_due_at_start
 
 METER = "overage:credits"
 REFUND_DAYS = 30
@@ -399,7 +399,8 @@ def _spans(order: Order) -> list[AllowanceSpan]:
             continue
         end = next(change for change in changes if change > state.start)
         if order._is_skipped(end):
-            _, end = next(order.periods(state.plan, state.anchor, end - INSTANT))
+            ahead = [price for price in state.plan.prices if price["kind"] == "recurring" and is_due_at_start(price)]
+            end = max([end, *(next(order.periods(state.plan, state.anchor, end - INSTANT, price["key"]))[1] for price in ahead)])
         start = state.start if terms.get("in_trial") else max(state.start, order.begins)
         key = terms.get("per_quantity_of")
         amount = Fraction(terms["amount"]) * (1 if key is None else state.quantities.get(key, Fraction(1)))
