@@ -42,7 +42,7 @@ from billing.rating.prices.reading import parse_price
 from billing.rating.tax_rules import STANDARD_CLASS
 from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
-from ledger.database.locks import Lock
+from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import after_commit, locked_transaction
 from ledger.errors import Invalid
@@ -791,9 +791,21 @@ OTHER_ENTRIES = """
 
 
 def _ensure_entries_billed_once(subscription: Subscription) -> None:
-    """Return, or raise if another subscription of the holder bills entries of the same rate that this one bills too."""
+    """Return, or raise if another subscription of the holder bills entries of the same rate that this one bills too.
+
+    Lock order: the caller has the subscription's lock; then the holder's, until the order has committed. So of two such orders at
+    once, the second one sees the first.
+
+    Raises:
+        Invalid: another one bills them. HolderBusy: lock_timeout passed.
+    """
+    holder_id = Customer.objects.values_list("holder_id", flat=True).get(pk=subscription.customer_id)
+    if not holder_id:
+        return
     values = {"subscription": subscription.pk, "customer": subscription.customer_id}
-    for ref, rate, mine, theirs in fetch_rows(lambda *row: row, OTHER_ENTRIES, values):
+    with holder_lock(holder_id):
+        others = fetch_rows(lambda *row: row, OTHER_ENTRIES, values)
+    for ref, rate, mine, theirs in others:
         if may_bill_the_same(_parsed(mine), _parsed(theirs)):
             detail = (
                 f"{ref} bills the entries of the rate {rate} at that time; give the prices filters of the same label with "
