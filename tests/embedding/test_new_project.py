@@ -68,6 +68,7 @@ print("PDFs are not installed on this server" in client.get("{}", follow=True).t
 SERVE_CALLS = """
 from django.test import Client
 from ledger import services
+from ledger.keys import api_keys
 _, key = api_keys.create_api_key(name="shop", scopes=["ledger:grant", "ledger:spend"])
 client = Client(headers={"Authorization": f"Bearer {key}"})
 

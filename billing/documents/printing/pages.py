@@ -415,9 +415,11 @@ def _codes(source: DocumentSource, due_minor: int) -> list[tuple[str | None, str
 
 
 def _online_code(pay_url: str) -> str | None:
-    from segno import make
+    if not pay_url:
+        return None
+    from segno import make  # of the extra [pdf]
 
-    return _picture(make(pay_url, error="l", micro=False)) if pay_url else None
+    return _picture(make(pay_url, error="l", micro=False))
 
 
 def _code(source: DocumentSource, due_minor: int) -> str | None:
