@@ -92,8 +92,8 @@ def _check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
 def _find_purchase(provider: str, payment: str) -> tuple[str, str] | None:
     from billing.payments.models import Purchase
 
-    found = Purchase.objects.filter(provider=provider, payment=payment).first()
-    return None if found is None else ("purchase", str(found.pk))
+    purchase = Purchase.objects.filter(provider=provider, payment=payment).first()
+    return None if purchase is None else ("purchase", str(purchase.pk))
 
 
 def _transfer_orders() -> "TransferOrders":

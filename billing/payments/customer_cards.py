@@ -10,7 +10,7 @@ from billing.models import Customer
 from billing.payments.collecting.methods import forget_method, methods_of, start_saving_method
 from billing.payments.customer_texts import MAX_DIGITS, TEXTS, number_text, offer_text, pack_name, smallest_units
 from billing.payments.models import Pack, TopUp
-from billing.payments.providers.configured import declared, is_configured
+from billing.payments.providers.configured import declared_providers, is_configured
 from billing.payments.providers.interface import KeepsMethods, Method
 from billing.payments.topups.declaring import charge_other_method, end_top_up, set_top_up
 from ledger.errors import Invalid
@@ -41,7 +41,7 @@ Action = Callable[[Name, Mapping[str, str], Shown], Step | str | None]
 
 def card_keeper() -> str | None:
     """Return the provider that saves cards, the first that is declared; None if there is none."""
-    return next((name for name in declared() if is_configured(name, KeepsMethods)), None)
+    return next((name for name in declared_providers() if is_configured(name, KeepsMethods)), None)
 
 
 class CustomerCards:

@@ -21,7 +21,7 @@ from billing.payments.collecting.orders import order_payment
 from billing.payments.customer_cards import ACTOR, CARDS, SAVE, TOP_UP, Action, CustomerCards, Name
 from billing.payments.customer_texts import TEXTS, credits_text, pack_name
 from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent
-from billing.payments.providers.configured import declared, provider
+from billing.payments.providers.configured import declared_providers, provider
 from billing.payments.providers.interface import PROCESSING, REQUESTED, WAITING
 from billing.payments.reads import packs_on_sale
 from billing.rating.money import minor_digits
@@ -45,7 +45,7 @@ PAY, CARD, TRANSFER, BUY, INTENT = "pay", "card", "transfer", "buy", "payment"
 
 def card_provider() -> str | None:
     """Return the provider with a checkout, the first that is declared; None if there is none."""
-    return next((name for name in declared() if provider(name).has_page), None)
+    return next((name for name in declared_providers() if provider(name).has_page), None)
 
 
 class CustomerPayments:
@@ -130,8 +130,8 @@ class CustomerPayments:
         if invoice is None or provider_name is None:
             return None
         step = f"{CARD}-{invoice.pk}"
-        made = order_payment(invoice=invoice.pk, provider=provider_name, return_url=shown.back_url(step), actor=ACTOR)
-        return f"{INTENT}-{made.pk}"
+        intent = order_payment(invoice=invoice.pk, provider=provider_name, return_url=shown.back_url(step), actor=ACTOR)
+        return f"{INTENT}-{intent.pk}"
 
     def _buy(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
         """Order a pack; a second press of the button leads to the payment that waits already."""
@@ -160,8 +160,8 @@ class CustomerPayments:
         """Return an invoice of this customer that can be paid; None for any other."""
         if name.number is None:
             return None
-        found = Invoice.objects.filter(pk=name.number, customer_id=self._customer.pk).first()
-        return found if found is not None and is_payable(found) else None
+        invoice = Invoice.objects.filter(pk=name.number, customer_id=self._customer.pk).first()
+        return invoice if invoice is not None and is_payable(invoice) else None
 
     # Steps -------------------------------------------------------------------------------------------
 

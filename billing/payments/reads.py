@@ -131,8 +131,8 @@ def purchase(purchase_id: int) -> PurchaseRow:
     Raises:
         NotFound: it does not exist.
     """
-    [found] = purchase_rows([first_of(Purchase.objects.filter(pk=purchase_id), "purchase", purchase_id)])
-    return found
+    [row] = purchase_rows([first_of(Purchase.objects.filter(pk=purchase_id), "purchase", purchase_id)])
+    return row
 
 
 def purchases(

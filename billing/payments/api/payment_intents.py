@@ -46,8 +46,8 @@ class PaymentIntents(WriteEndpoint):
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            made = order_payment.execute(schemas.INTENT_BODY.make(fields | {"actor": self.key.actor}))
-            return 201, schemas.PaymentIntentSerializer.body(reads.payment_intent(made.pk))
+            intent = order_payment.execute(schemas.INTENT_BODY.make(fields | {"actor": self.key.actor}))
+            return 201, schemas.PaymentIntentSerializer.body(reads.payment_intent(intent.pk))
 
         return self.once(request, schemas.INTENT_BODY, act)
 
@@ -135,7 +135,7 @@ class PaymentIntentRefunds(WriteEndpoint):
     def post(self, request: HttpRequest, intent_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             named = {"intent": intent_id, "actor": self.key.actor}
-            made = refund_intent.execute(schemas.PROVIDER_REFUND_BODY.make(fields | named))
-            return 201, schemas.ProviderRefundSerializer.body(made)
+            refund = refund_intent.execute(schemas.PROVIDER_REFUND_BODY.make(fields | named))
+            return 201, schemas.ProviderRefundSerializer.body(refund)
 
         return self.once(request, schemas.PROVIDER_REFUND_BODY, act)

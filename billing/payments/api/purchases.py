@@ -59,10 +59,10 @@ class OnePurchase(BillingEndpoint):
         problems=[PURCHASE_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, purchase_id: int) -> Response:
-        found = reads.purchase(purchase_id)
-        if found.due is not None and attempt(purchase_id, wait=False):
-            found = reads.purchase(purchase_id)
-        return json_response(schemas.PurchaseSerializer.body(found))
+        purchase = reads.purchase(purchase_id)
+        if purchase.due is not None and attempt(purchase_id, wait=False):
+            purchase = reads.purchase(purchase_id)
+        return json_response(schemas.PurchaseSerializer.body(purchase))
 
 
 class PurchaseReturns(WriteEndpoint):
@@ -87,7 +87,7 @@ class PurchaseReturns(WriteEndpoint):
     def post(self, request: HttpRequest, purchase_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             named = {"purchase": purchase_id, "actor": self.key.actor}
-            made = record_return.execute(schemas.RETURN_BODY.make(fields | named))
-            return 201, schemas.ReturnSerializer.body(ReturnRow(made, None))
+            purchase_return = record_return.execute(schemas.RETURN_BODY.make(fields | named))
+            return 201, schemas.ReturnSerializer.body(ReturnRow(purchase_return, None))
 
         return self.once(request, schemas.RETURN_BODY, act)

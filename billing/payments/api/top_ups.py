@@ -37,8 +37,8 @@ class TopUps(WriteEndpoint):
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            made = set_top_up.execute(schemas.TOP_UP_BODY.make(fields | {"actor": self.key.actor}))
-            return 201, schemas.TopUpSerializer.body(reads.top_up(made.pk))
+            top_up = set_top_up.execute(schemas.TOP_UP_BODY.make(fields | {"actor": self.key.actor}))
+            return 201, schemas.TopUpSerializer.body(reads.top_up(top_up.pk))
 
         return self.once(request, schemas.TOP_UP_BODY, act)
 
@@ -59,7 +59,7 @@ class OneTopUp(BillingEndpoint):
 class _TopUpChange(WriteEndpoint):
     takes_nothing = True
 
-    def _changed(self, request: HttpRequest, top_up_id: int, change: Callable[..., Any]) -> Response:
+    def _change(self, request: HttpRequest, top_up_id: int, change: Callable[..., Any]) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             return 200, schemas.TopUpSerializer.body(reads.top_up(change(top_up=top_up_id).pk))
 
@@ -78,7 +78,7 @@ class ResumeTopUp(_TopUpChange):
         problems=[TOP_UP_PATH.missing, TopUpEnded(top_up=1)],
     )  # fmt: skip
     def post(self, request: HttpRequest, top_up_id: int) -> Response:
-        return self._changed(request, top_up_id, resume_top_up)
+        return self._change(request, top_up_id, resume_top_up)
 
 
 class EndTopUp(_TopUpChange):
@@ -93,4 +93,4 @@ class EndTopUp(_TopUpChange):
         problems=[TOP_UP_PATH.missing, TopUpEnded(top_up=1)],
     )  # fmt: skip
     def post(self, request: HttpRequest, top_up_id: int) -> Response:
-        return self._changed(request, top_up_id, end_top_up)
+        return self._change(request, top_up_id, end_top_up)

@@ -66,7 +66,7 @@ def advance(intent_id: int, *, now: bool = False) -> bool:
         now: ask even if it is not due, because there is news.
     """
     intent = _lease(PaymentIntent, intent_id, now=now)
-    return intent is not None and not _tried(PaymentIntent, intent_id, lambda: _advance(intent))
+    return intent is not None and not _try(PaymentIntent, intent_id, lambda: _advance(intent))
 
 
 def refresh(intent_id: int) -> None:
@@ -98,12 +98,12 @@ def advance_soon(intent: PaymentIntent) -> None:
 def _advance(intent: PaymentIntent) -> None:
     adapter = provider(intent.provider)
     try:
-        found = _next(intent, adapter, order_of(intent))
+        answer = _next(intent, adapter, order_of(intent))
     except ProviderRefused as refused:
         if PaymentIntent.objects.filter(pk=intent.pk).exclude(checkout="", payment="").exists():
             raise
-        found = Found(state=FAILED, error=refused.facts["why"])
-    apply(intent.pk, found)
+        answer = Found(state=FAILED, error=refused.facts["why"])
+    apply(intent.pk, answer)
 
 
 def _next(intent: PaymentIntent, adapter: Provider, order: Order) -> Found:
@@ -113,19 +113,19 @@ def _next(intent: PaymentIntent, adapter: Provider, order: Order) -> Found:
         if is_given_up:
             # What a lost answer made, nobody can pay: its address was never shown, and a charge is not confirmed.
             return Found(state=CANCELED)
-        found = adapter.start(order)
-        intent = _remember(intent.pk, found)
-        order = replace(order, checkout=found.checkout, payment=found.payment)
+        answer = adapter.start(order)
+        intent = _remember(intent.pk, answer)
+        order = replace(order, checkout=answer.checkout, payment=answer.payment)
         if not intent.is_canceled and order.method:
             return _confirm(adapter, order)
         if not intent.is_canceled:
-            return found
+            return answer
     if intent.is_canceled or is_given_up:
         with suppress(ProviderRefused):  # it is over: find says how
             adapter.cancel(order)
         return adapter.find(order)
-    found = adapter.find(order)
-    return _confirm(adapter, order) if found.state == REQUESTED and order.method else found
+    answer = adapter.find(order)
+    return _confirm(adapter, order) if answer.state == REQUESTED and order.method else answer
 
 
 def _is_void(invoice_id: int | None) -> bool:
@@ -138,16 +138,16 @@ def _confirm(adapter: Provider, order: Order) -> Found:
     try:
         return adapter.start(order)
     except ProviderRefused as refused:
-        found = adapter.find(order)
-        return replace(found, state=FAILED, error=refused.facts["why"]) if found.state == REQUESTED else found
+        answer = adapter.find(order)
+        return replace(answer, state=FAILED, error=refused.facts["why"]) if answer.state == REQUESTED else answer
 
 
-def _remember(intent_id: int, found: Found) -> PaymentIntent:
+def _remember(intent_id: int, answer: Found) -> PaymentIntent:
     """Put the provider's ids on record before anything further is asked, and return the intent as it is then."""
     with locked_transaction(PAYMENT_INTENT(str(intent_id))):
         # A transfer that was booked by now has named its payment.
         named = PaymentIntent.objects.filter(pk=intent_id, state__in=OPEN_INTENT)
-        named.update(checkout=found.checkout, payment=found.payment)
+        named.update(checkout=answer.checkout, payment=answer.payment)
         return PaymentIntent.objects.get(pk=intent_id)
 
 
@@ -170,7 +170,7 @@ def order_of(intent: PaymentIntent) -> Order:
     )
 
 
-def apply(intent_id: int, found: Found) -> None:
+def apply(intent_id: int, answer: Found) -> None:
     """Apply how an intent stands with the provider; or raise and write nothing.
 
     Raises:
@@ -178,28 +178,28 @@ def apply(intent_id: int, found: Found) -> None:
     """
     with locked_transaction(PAYMENT_INTENT(str(intent_id))) as lock:
         intent = PaymentIntent.objects.get(pk=intent_id)
-        _lock_payments(intent, found)
-        apply_under(lock, intent, found)
+        _lock_payments(intent, answer)
+        apply_under(lock, intent, answer)
 
 
-def _lock_payments(intent: PaymentIntent, found: Found) -> None:
+def _lock_payments(intent: PaymentIntent, answer: Found) -> None:
     """Take the locks of all payments that may be recorded for an invoice: they come before that of the invoice's payments."""
-    names = [found.payment or intent.payment, *(dispute.id for dispute in found.disputes if dispute.is_won)]
+    names = [answer.payment or intent.payment, *(dispute.id for dispute in answer.disputes if dispute.is_won)]
     if intent.invoice_id is not None and all(names):
         with locked_transaction(*(PURCHASE_PAYMENT(intent.provider, name) for name in names)):
             return  # they are held until the transaction ends
 
 
-def apply_under(lock: Lock, intent: PaymentIntent, found: Found) -> None:
+def apply_under(lock: Lock, intent: PaymentIntent, answer: Found) -> None:
     """Apply how an intent stands, which was read under its lock; or raise and write nothing. Raises: as `apply`."""
     lock.ensure_held(PAYMENT_INTENT(str(intent.pk)))
-    intent.checkout, intent.payment = found.checkout or intent.checkout, found.payment or intent.payment
+    intent.checkout, intent.payment = answer.checkout or intent.checkout, answer.payment or intent.payment
     if intent.state != SUCCEEDED:
-        intent.state, intent.url, intent.error = found.state, found.url, found.error[:500]
-        if found.state == SUCCEEDED:
-            _collect(intent, found)
+        intent.state, intent.url, intent.error = answer.state, answer.url, answer.error[:500]
+        if answer.state == SUCCEEDED:
+            _collect(intent, answer)
     if intent.state == SUCCEEDED:
-        _apply_money_back(intent, found)
+        _apply_money_back(intent, answer)
     intent.due_at = _due_at(intent) if intent.state in OPEN_INTENT else None
     intent.save(update_fields=[name for name in PaymentIntent.CHANGES if name not in ("asked_at", "tries", "is_canceled")])
 
@@ -213,14 +213,14 @@ def _pack_of(intent: PaymentIntent) -> Pack:
     return Pack.objects.get(pk=intent.pack_id)
 
 
-def _collect(intent: PaymentIntent, found: Found) -> None:
+def _collect(intent: PaymentIntent, answer: Found) -> None:
     """The money is in: record the purchase, or pay the invoice."""
-    if found.is_recorded:
+    if answer.is_recorded:
         intent.settled_at = timezone.now()
         return
-    if (found.received_minor, found.currency) != (intent.amount_minor, intent.currency):
+    if (answer.received_minor, answer.currency) != (intent.amount_minor, intent.currency):
         intent.state = PROCESSING
-        intent.error = f"the provider received {found.received_minor} {found.currency} in minor units"
+        intent.error = f"the provider received {answer.received_minor} {answer.currency} in minor units"
         return
     intent.settled_at = timezone.now()
     if intent.invoice_id is None:
@@ -235,7 +235,7 @@ def _collect(intent: PaymentIntent, found: Found) -> None:
             provider=intent.provider,
             payment=intent.payment,
             paid_minor=intent.amount_minor,
-            paid_at=found.paid_at,
+            paid_at=answer.paid_at,
             reference=intent.reference,
             actor=intent.actor,
         )
@@ -259,8 +259,8 @@ def _pay_invoice(intent: PaymentIntent, payment: str, amount_minor: int) -> None
 # Money that goes back --------------------------------------------------------------------------------
 
 
-def _apply_money_back(intent: PaymentIntent, found: Found) -> None:
-    for refund in found.refunds:
+def _apply_money_back(intent: PaymentIntent, answer: Found) -> None:
+    for refund in answer.refunds:
         asked = (
             ProviderRefund.objects.filter(intent_id=intent.pk, key=refund.key) if refund.key else ProviderRefund.objects.none()
         )
@@ -272,12 +272,12 @@ def _apply_money_back(intent: PaymentIntent, found: Found) -> None:
             failed.update(state=FAILED, refund=refund.id, due_at=None, error="the provider could not send it")
         else:
             asked.filter(state=REQUESTED).update(state=PROCESSING, refund=refund.id)
-    for dispute in found.disputes:
+    for dispute in answer.disputes:
         _return(intent, Kind.DISPUTE, dispute)
         if dispute.is_won:
             _return(intent, Kind.REINSTATED, dispute)
     purchase = purchase_of(intent)
-    intent.returned_minor = _returned_minor(found) if purchase is None else returned_minor_of(purchase)
+    intent.returned_minor = _returned_minor(answer) if purchase is None else returned_minor_of(purchase)
 
 
 def purchase_of(intent: PaymentIntent) -> Purchase | None:
@@ -309,15 +309,15 @@ def returned_minor_of(purchase: Purchase) -> int:
     return sum(one.signed_minor for one in PurchaseReturn.objects.filter(purchase_id=purchase.pk))
 
 
-def _returned_minor(found: Found) -> int:
-    refunds = sum(one.amount_minor for one in found.refunds if one.is_final)
-    return refunds + sum(one.amount_minor for one in found.disputes if not one.is_won)
+def _returned_minor(answer: Found) -> int:
+    refunds = sum(one.amount_minor for one in answer.refunds if one.is_final)
+    return refunds + sum(one.amount_minor for one in answer.disputes if not one.is_won)
 
 
 def send_refund(refund_id: int) -> bool:
     """Ask the provider to send money back, if that is due; return whether that failed."""
     refund = _lease(ProviderRefund, refund_id)
-    return refund is not None and not _tried(ProviderRefund, refund_id, lambda: _send_refund(refund))
+    return refund is not None and not _try(ProviderRefund, refund_id, lambda: _send_refund(refund))
 
 
 def _send_refund(refund: ProviderRefund) -> None:
@@ -344,7 +344,7 @@ def _lease(model: Any, pk: int, *, now: bool = False) -> Any:
     return model.objects.get(pk=pk) if taken else None
 
 
-def _tried(model: Any, pk: int, act: Callable[[], None]) -> bool:
+def _try(model: Any, pk: int, act: Callable[[], None]) -> bool:
     """Act; if that fails, note why, and when to try again; return whether it succeeded."""
     try:
         act()

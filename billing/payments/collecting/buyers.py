@@ -8,10 +8,10 @@ from billing.payments.providers.interface import KeepsMethods
 
 def buyer_of(provider_name: str, customer_id: int) -> str:
     """Return the provider's id of a customer; make a customer with the provider if there is none. Raises: as `Provider.start`."""
-    known = ProviderCustomer.objects.filter(provider=provider_name, customer_id=customer_id).first()
-    if known is None:
+    buyer = ProviderCustomer.objects.filter(provider=provider_name, customer_id=customer_id).first()
+    if buyer is None:
         ref = able(provider_name, KeepsMethods).make_buyer(Customer.objects.values_list("ref", flat=True).get(pk=customer_id))
-        known, _ = ProviderCustomer.objects.get_or_create(
+        buyer, _ = ProviderCustomer.objects.get_or_create(
             provider=provider_name, customer_id=customer_id, defaults={"provider_id": ref}
         )
-    return known.provider_id
+    return buyer.provider_id

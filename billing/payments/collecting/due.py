@@ -49,35 +49,35 @@ def advance_due(
         workers: at most how many providers' answers are waited for at the same time.
         stays: go on looking for what becomes due until `stop` says so.
     """
-    found = Advanced()
-    with _asking(workers, found) as ask:
+    counts = Advanced()
+    with _asking(workers, counts) as ask:
         while True:
-            due_before = found.due
-            _advance_once(found, ask, dry_run=dry_run, stop=stop)
+            due_before = counts.due
+            _advance_once(counts, ask, dry_run=dry_run, stop=stop)
             if not stays or stop():
-                return found
-            if found.due == due_before:
+                return counts
+            if counts.due == due_before:
                 time.sleep(LOOK_EVERY_S)
 
 
-def _advance_once(found: Advanced, ask: Callable[[Step, int], None], *, dry_run: bool, stop: Callable[[], bool]) -> None:
+def _advance_once(counts: Advanced, ask: Callable[[Step, int], None], *, dry_run: bool, stop: Callable[[], bool]) -> None:
     began = timezone.now()
     for name, model, step in STEPS:
         for pk in walked(model.objects.filter(due_at__lte=began)):
             if stop():
                 return
-            setattr(found, name, getattr(found, name) + 1)
+            setattr(counts, name, getattr(counts, name) + 1)
             if not dry_run:
                 ask(step, pk)
 
 
 @contextmanager
-def _asking(workers: int, found: Advanced) -> Iterator[Callable[[Step, int], None]]:
+def _asking(workers: int, counts: Advanced) -> Iterator[Callable[[Step, int], None]]:
     """Give the block a function that takes one row further, in one of several threads; failures are counted."""
     if workers == 1:
 
         def ask_here(step: Step, pk: int) -> None:
-            found.failed += step(pk)
+            counts.failed += step(pk)
 
         yield ask_here
         return
@@ -85,7 +85,7 @@ def _asking(workers: int, found: Advanced) -> Iterator[Callable[[Step, int], Non
 
     def count(done: set[Future[bool]]) -> None:
         waiting.difference_update(done)
-        found.failed += sum(each.result() for each in done)
+        counts.failed += sum(each.result() for each in done)
 
     def ask(step: Step, pk: int) -> None:
         waiting.add(pool.submit(_step_in_thread, step, pk))

@@ -58,15 +58,15 @@ def handle(event_id: int) -> bool:
 
 def _intent_of(event: ProviderEvent) -> int | None:
     """Return the intent that an event is about: by our key, by the provider's ids, or by the key that the provider keeps."""
-    known = PaymentIntent.objects.filter(provider=event.provider)
+    intents = PaymentIntent.objects.filter(provider=event.provider)
     wanted = Q(key=event.key) if event.key else Q()
     wanted |= Q(payment=event.payment) if event.payment else Q()
     wanted |= Q(checkout=event.checkout) if event.checkout else Q()
-    found = known.filter(wanted).values_list("pk", flat=True).first() if wanted else None
-    if found is None and event.payment and not event.key:
+    intent_id = intents.filter(wanted).values_list("pk", flat=True).first() if wanted else None
+    if intent_id is None and event.payment and not event.key:
         try:
             key = able(event.provider, SendsEvents).key_of(event.payment)
         except ProviderRefused:
             return None
-        found = known.filter(key=key).values_list("pk", flat=True).first() if key else None
-    return found
+        intent_id = intents.filter(key=key).values_list("pk", flat=True).first() if key else None
+    return intent_id

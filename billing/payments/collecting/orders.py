@@ -120,10 +120,10 @@ def _record(request: NewPaymentIntent) -> PaymentIntent:
     with own_or_joined():
         # Of two intents for one invoice at the same time, the index on open ones takes one.
         PaymentIntent.objects.bulk_create([new], ignore_conflicts=True)
-        made = PaymentIntent.objects.filter(key=key).first()
-        if made is None:
+        intent = PaymentIntent.objects.filter(key=key).first()
+        if intent is None:
             raise _in_collection(request.invoice)
-    return made
+    return intent
 
 
 def _order(request: NewPaymentIntent) -> PaymentIntent:
@@ -136,9 +136,9 @@ def _order(request: NewPaymentIntent) -> PaymentIntent:
         InvoiceInCollection: an intent for the invoice is open.
     """
     with own_or_joined():
-        made = _record(request)
-        advance_soon(made)
-    return made
+        intent = _record(request)
+        advance_soon(intent)
+    return intent
 
 
 order_payment = UseCase(NewPaymentIntent, _order)
@@ -160,8 +160,8 @@ def _ensure_possible(request: NewPaymentIntent) -> None:
 
 
 def _in_collection(invoice_id: int | None) -> InvoiceInCollection:
-    known = PaymentIntent.objects.filter(invoice_id=invoice_id, state__in=OPEN_INTENT).values_list("pk", flat=True).first()
-    return InvoiceInCollection(invoice=invoice_id or 0, payment_intent=known or 0)
+    intent_id = PaymentIntent.objects.filter(invoice_id=invoice_id, state__in=OPEN_INTENT).values_list("pk", flat=True).first()
+    return InvoiceInCollection(invoice=invoice_id or 0, payment_intent=intent_id or 0)
 
 
 def _of_pack(request: NewPaymentIntent) -> dict[str, object]:
@@ -244,12 +244,12 @@ def _refund(request: NewProviderRefund) -> ProviderRefund:
         amount = request.amount_minor or left
         if amount < 1 or amount > left:
             raise RefundExceedsIntent(payment_intent=intent.pk, refundable_minor=left)
-        made = ProviderRefund.objects.create(
+        refund = ProviderRefund.objects.create(
             key=uuid.uuid4().hex, intent_id=intent.pk, amount_minor=amount, reason=request.reason, actor=request.actor,
             due_at=timezone.now(),
         )  # fmt: skip
-        made.refresh_from_db()
-    return made
+        refund.refresh_from_db()
+    return refund
 
 
 refund_intent = UseCase(NewProviderRefund, _refund)

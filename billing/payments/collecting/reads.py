@@ -60,8 +60,8 @@ def payment_intent(intent_id: int) -> IntentRow:
     Raises:
         NotFound: it does not exist.
     """
-    [found] = intent_rows([first_of(PaymentIntent.objects.filter(pk=intent_id), "payment intent", intent_id)])
-    return found
+    [row] = intent_rows([first_of(PaymentIntent.objects.filter(pk=intent_id), "payment intent", intent_id)])
+    return row
 
 
 def payment_intents(
@@ -95,8 +95,8 @@ def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
     customers: dict[int | None, str] = dict(
         Customer.objects.filter(pk__in={row.customer_id for row in rows}).values_list("pk", "ref")
     )
-    made = Purchase.objects.filter(payment__in={row.payment for row in rows if row.payment})
-    purchases = {(provider, payment): pk for pk, provider, payment in made.values_list("pk", "provider", "payment")}
+    bought = Purchase.objects.filter(payment__in={row.payment for row in rows if row.payment})
+    purchases = {(provider, payment): pk for pk, provider, payment in bought.values_list("pk", "provider", "payment")}
     paid = InvoicePayment.objects.filter(payment__in={row.payment for row in rows if row.payment})
     payments = {(provider, payment): pk for pk, provider, payment in paid.values_list("pk", "provider", "payment")}
     refunds: dict[int, list[ProviderRefund]] = {}
@@ -122,7 +122,7 @@ def _transfers(rows: Sequence[PaymentIntent]) -> dict[int, TransferOrder]:
     invoices: dict[int | None, Invoice] = dict(Invoice.objects.in_bulk({row.invoice_id for row in rows if row.invoice_id}))
     sellers = dict(Customer.objects.filter(pk__in={row.customer_id for row in rows}).values_list("pk", "seller"))
     by_version, by_ref = cache(seller_of), cache(current_seller)
-    found = {}
+    orders = {}
     for row in rows:
         invoice = invoices.get(row.invoice_id)
         if invoice is None:
@@ -131,5 +131,5 @@ def _transfers(rows: Sequence[PaymentIntent]) -> dict[int, TransferOrder]:
         else:
             seller, amount_minor, due_date = by_version(invoice.seller_id), invoice.amount_remaining_minor, invoice.due_date
         details = seller.details if seller else {}
-        found[row.pk] = TransferOrder(reference_of(row.pk), amount_minor, row.currency, details, due_date)
-    return found
+        orders[row.pk] = TransferOrder(reference_of(row.pk), amount_minor, row.currency, details, due_date)
+    return orders

@@ -104,14 +104,15 @@ def _pay_invoice(lock: Lock, intent: PaymentIntent, request: NewTransfer) -> Non
 def _is_booked(intent: PaymentIntent, request: NewTransfer) -> bool:
     """Return whether this transfer has bought the pack; raise `AlreadyExists` if it has paid for something else."""
     named = {"provider": MANUAL, "payment": request.payment}
-    known = Purchase.objects.filter(**named).first() or InvoicePayment.objects.filter(**named).first()
-    if known is None:
+    recorded = Purchase.objects.filter(**named).first() or InvoicePayment.objects.filter(**named).first()
+    if recorded is None:
         return False
     assert intent.customer_id is not None
     rest = CreditNote.objects.filter(customer_id=intent.customer_id, reference=_deposit_name(request.payment)).first()
     amount_minor = intent.amount_minor + (rest.amount_minor if rest else 0)
-    if (intent.payment, amount_minor) != (request.payment, request.amount_minor) or request.paid_at not in (None, known.paid_at):
-        raise AlreadyExists(resource="payment", ref=str(known.pk))
+    is_same = (intent.payment, amount_minor) == (request.payment, request.amount_minor)
+    if not is_same or request.paid_at not in (None, recorded.paid_at):
+        raise AlreadyExists(resource="payment", ref=str(recorded.pk))
     return True
 
 

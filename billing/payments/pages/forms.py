@@ -100,8 +100,8 @@ class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        known = dict(Pack.objects.order_by("-pk").values_list("code", "currency")[:MAX_PACKS_NAMED])
-        self.fields["pack"].widget.attrs["data-currencies"] = json.dumps(known)
+        currencies = dict(Pack.objects.order_by("-pk").values_list("code", "currency")[:MAX_PACKS_NAMED])
+        self.fields["pack"].widget.attrs["data-currencies"] = json.dumps(currencies)
 
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the currency of the chosen pack."""
@@ -173,13 +173,13 @@ def record_return_view(model_admin: ReadOnlyAdmin, request: HttpRequest, purchas
     def write(form: ReturnForm) -> PurchaseReturn:
         return record_return.execute(replace(form.request, actor=form.actor))
 
-    def describe(made: PurchaseReturn, form: ReturnForm) -> DryRun:
-        amount = money_text(made.amount_minor + made.loss_minor, purchase.currency)
-        if made.kind == PurchaseReturn.Kind.REINSTATED:
+    def describe(purchase_return: PurchaseReturn, form: ReturnForm) -> DryRun:
+        amount = money_text(purchase_return.amount_minor + purchase_return.loss_minor, purchase.currency)
+        if purchase_return.kind == PurchaseReturn.Kind.REINSTATED:
             return DryRun(sentences=[f"{amount} came in again. The credits that the dispute took are granted again."])
         sentences = [f"{amount} went back. What it had bought is revoked, as far as it is unspent."]
-        if made.loss_minor:
-            loss = money_text(made.loss_minor, purchase.currency)
+        if purchase_return.loss_minor:
+            loss = money_text(purchase_return.loss_minor, purchase.currency)
             sentences.append(f"{loss} of it is a loss: that is more than the rest of the purchase.")
         return DryRun(sentences=sentences)
 

@@ -37,8 +37,8 @@ class ProviderRefundForm(OrderForm, AmountForm[NewProviderRefund]):
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: PaymentIntent) -> HttpResponse:
     """Show the form of a refund, then its effect, then record it; the provider is asked after that."""
 
-    def describe(made: ProviderRefund, form: ProviderRefundForm) -> DryRun:
-        amount = money_text(made.amount_minor, intent.currency)
+    def describe(refund: ProviderRefund, form: ProviderRefundForm) -> DryRun:
+        amount = money_text(refund.amount_minor, intent.currency)
         what = "The credits that it had bought are revoked, as far as they are unspent."
         return DryRun(sentences=[f"{intent.provider} is asked to send {amount} back.", *([] if intent.invoice_id else [what])])
 

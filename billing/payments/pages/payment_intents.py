@@ -36,7 +36,7 @@ EVENTS_SHOWN = 50
 def _target(row: Any) -> SafeString | str:
     if row.invoice_id:
         return row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}")
-    return row_link(Pack, row.pack_id, str(row.found.pack_row))
+    return row_link(Pack, row.pack_id, str(row.intent.pack_row))
 
 
 @admin.register(PaymentIntent)
@@ -45,12 +45,12 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
 
     number = Column("Payment", "pk")
     state_cell = columns.badge("State", "state", STATE_COLOURS)
-    target = Column("For", _target, lambda row: f"invoice {row.invoice_id}" if row.invoice_id else str(row.found.pack_row))
+    target = Column("For", _target, lambda row: f"invoice {row.invoice_id}" if row.invoice_id else str(row.intent.pack_row))
     holder = Column("Holder", lambda row: holder_link(row.holder_id) if row.holder_id else "", lambda row: row.holder_id or "")
     customer_cell = Column(
         "Customer",
-        lambda row: customer_link(row.customer_id, row.found.customer) if row.found.customer else "",
-        lambda row: row.found.customer or "",
+        lambda row: customer_link(row.customer_id, row.intent.customer) if row.intent.customer else "",
+        lambda row: row.intent.customer or "",
     )
     amount = money_column("Amount", "amount_minor")
     returned = money_column("Returned", "returned_minor")
@@ -97,9 +97,9 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
 
     def prepare(self, rows: Sequence[Any]) -> None:
         """Give each row what it is for, and what became of it."""
-        found = {each.pk: each for each in reads.intent_rows(list(rows))}
+        intents = {each.pk: each for each in reads.intent_rows(list(rows))}
         for row in rows:
-            row.found = found[row.pk]
+            row.intent = intents[row.pk]
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The intent in sentences, with its refunds and events. Workers ask how an open one stands."""
@@ -108,8 +108,8 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
         self.prepare([row])
         return {
             "title": f"Payment intent {row.pk}",
-            "sentences": _sentences(row.found),
-            "parts": [("Refunds", _refunds_table(row.found)), ("Events", _events_table(row))],
+            "sentences": _sentences(row.intent),
+            "parts": [("Refunds", _refunds_table(row.intent)), ("Events", _events_table(row))],
         }
 
     @operation("Book a transfer", icon="account_balance", permission=PAY_INVOICE, url_path="transfer")
@@ -141,33 +141,33 @@ WORDS = {
 }
 
 
-def _sentences(found: IntentRow) -> list[Any]:
-    row = found.row
+def _sentences(intent: IntentRow) -> list[Any]:
+    row = intent.row
     sentences: list[Any] = [WORDS[row.state].format(provider=row.provider, amount=money_text(row.amount_minor, row.currency))]
-    if found.transfer is not None:
-        amount = money_text(found.transfer.amount_minor, row.currency)
-        to = found.transfer.seller.get("iban")
-        sentences.append(f"The customer is to transfer {amount}{f' to {to}' if to else ''}: {found.transfer.reference}.")
+    if intent.transfer is not None:
+        amount = money_text(intent.transfer.amount_minor, row.currency)
+        to = intent.transfer.seller.get("iban")
+        sentences.append(f"The customer is to transfer {amount}{f' to {to}' if to else ''}: {intent.transfer.reference}.")
     if row.is_canceled and row.state in ("requested", "waiting", "processing"):
         sentences.append("It is to be given up.")
     if row.error:
         sentences.append(f"The last answer: {row.error}")
     if row.returned_minor:
         sentences.append(f"{money_text(row.returned_minor, row.currency)} went back.")
-    if found.purchase:
-        sentences.append(format_html("It made {}.", row_link(Purchase, found.purchase, f"purchase {found.purchase}")))
-    if found.invoice_payment:
-        linked = row_link(InvoicePayment, found.invoice_payment, f"payment {found.invoice_payment}")
+    if intent.purchase:
+        sentences.append(format_html("It made {}.", row_link(Purchase, intent.purchase, f"purchase {intent.purchase}")))
+    if intent.invoice_payment:
+        linked = row_link(InvoicePayment, intent.invoice_payment, f"payment {intent.invoice_payment}")
         sentences.append(format_html("It made {}.", linked))
     return sentences
 
 
-def _refunds_table(found: IntentRow) -> dict[str, Any]:
+def _refunds_table(intent: IntentRow) -> dict[str, Any]:
     return table_of(
-        found.refunds,
+        intent.refunds,
         ("State", "state"),
         ("Id", "refund"),
-        ("Amount", lambda one: money(one.amount_minor, found.row.currency)),
+        ("Amount", lambda one: money(one.amount_minor, intent.row.currency)),
         ("Reason", "reason"),
         ("Problem", "error"),
         ("Actor", "actor"),

@@ -27,7 +27,7 @@ STATE_COLOURS = {STATES[0]: "warning", STATES[1]: "success", STATES[2]: "info"}
 
 
 def _customer(row: Any) -> SafeString | str:
-    return customer_link(row.customer_id, row.found.customer) if row.found.customer else ""
+    return customer_link(row.customer_id, row.purchase.customer) if row.purchase.customer else ""
 
 
 @admin.register(Purchase)
@@ -36,17 +36,19 @@ class PurchaseAdmin(ReadOnlyAdmin):
 
     create_view = forms.record_purchase_view
     number = Column("Purchase", "pk")
-    state = columns.badge("State", lambda row: row.found.state, STATE_COLOURS)
-    waits = Column("Waiting", lambda row: "yes" if row.found.due else "")
-    pack_cell = Column("Pack", lambda row: row_link(Pack, row.pack_id, str(row.found.pack)), lambda row: str(row.found.pack))
+    state = columns.badge("State", lambda row: row.purchase.state, STATE_COLOURS)
+    waits = Column("Waiting", lambda row: "yes" if row.purchase.due else "")
+    pack_cell = Column(
+        "Pack", lambda row: row_link(Pack, row.pack_id, str(row.purchase.pack)), lambda row: str(row.purchase.pack)
+    )
     holder = Column("Holder", lambda row: holder_link(row.holder_id), "holder_id")
-    customer_cell = Column("Customer", _customer, lambda row: row.found.customer or "")
+    customer_cell = Column("Customer", _customer, lambda row: row.purchase.customer or "")
     credits_cell = Column("Credits", lambda row: credits_text(row.credits, row.credit_type), "credits")
     bonus_cell = Column("Bonus", lambda row: credits_text(row.bonus, row.credit_type) if row.bonus else "", "bonus")
     paid = money_column("Paid", "paid_minor")
-    returned = money_column("Returned", lambda row: row.found.returned_minor)
-    claim = money_column("Claim", lambda row: row.found.claim_minor)
-    loss = money_column("Loss", lambda row: row.found.loss_minor)
+    returned = money_column("Returned", lambda row: row.purchase.returned_minor)
+    claim = money_column("Claim", lambda row: row.purchase.claim_minor)
+    loss = money_column("Loss", lambda row: row.purchase.loss_minor)
     paid_on = columns.instant("Paid on", "paid_at")
     recorded = columns.instant("Recorded", "recorded_at")
 
@@ -84,18 +86,18 @@ class PurchaseAdmin(ReadOnlyAdmin):
 
     def prepare(self, rows: Sequence[Any]) -> None:
         """Give each row what became of it."""
-        found = {each.pk: each for each in reads.purchase_rows(list(rows))}
+        purchases = {each.pk: each for each in reads.purchase_rows(list(rows))}
         for row in rows:
-            row.found = found[row.pk]
+            row.purchase = purchases[row.pk]
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The purchase in sentences, with its entries and returns. What is still to be done is tried first."""
-        if row.found.due is not None and attempt(row.pk, wait=False):
+        if row.purchase.due is not None and attempt(row.pk, wait=False):
             self.prepare([row])
         return {
             "title": f"Purchase {row.pk}",
-            "sentences": forms.purchase_sentences(row.found),
-            "parts": [("Credits added", _grants_table(row.found)), ("Returns", _returns_table(row.found))],
+            "sentences": forms.purchase_sentences(row.purchase),
+            "parts": [("Credits added", _grants_table(row.purchase)), ("Returns", _returns_table(row.purchase))],
         }
 
     @operation("Record a return", icon="undo", permission=RETURN_PURCHASE, url_path="return")

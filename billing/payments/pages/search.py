@@ -21,13 +21,13 @@ def guess(request: Any, word: str) -> list[Found]:
 
 def _find(request: Any, word: str, fits: Fits) -> list[Found]:
     may = request.user.has_perm
-    found: list[Found] = []
+    results: list[Found] = []
     if may(VIEW_PURCHASE):
         purchases = Purchase.objects.filter(payment__in=spellings(word))[:MOST]
-        found += [show_row(row, f"Purchase {row.payment}", f"of {row.holder_id}", "shopping_cart") for row in purchases]
+        results += [show_row(row, f"Purchase {row.payment}", f"of {row.holder_id}", "shopping_cart") for row in purchases]
     if may(VIEW_PAYMENTINTENT):
         intents = PaymentIntent.objects.filter(key=word)[:MOST]
-        found += [show_row(row, f"Payment intent {row.key}", row.state.replace("_", " "), "credit_card") for row in intents]
+        results += [show_row(row, f"Payment intent {row.key}", row.state.replace("_", " "), "credit_card") for row in intents]
     if may(VIEW_PACK):
-        found += [show_row(row, title_of(row), "pack", "redeem") for row in named_so(Pack, word, fits)]
-    return found
+        results += [show_row(row, title_of(row), "pack", "redeem") for row in named_so(Pack, word, fits)]
+    return results

@@ -35,10 +35,10 @@ class TopUpAdmin(ReadOnlyAdmin):
     """The top-ups, newest first."""
 
     number = Column("Top-up", "pk")
-    state = columns.badge("State", lambda row: row.found.state, {"active": "success", "paused": "warning", "ended": "info"})
+    state = columns.badge("State", lambda row: row.top_up.state, {"active": "success", "paused": "warning", "ended": "info"})
     holder = Column("Holder", lambda row: holder_link(row.holder_id), "holder_id")
     customer_cell = Column(
-        "Customer", lambda row: customer_link(row.customer_id, row.found.customer), lambda row: row.found.customer
+        "Customer", lambda row: customer_link(row.customer_id, row.top_up.customer), lambda row: row.top_up.customer
     )
     below = Column("Below", lambda row: credits_text(row.threshold, row.credit_type), "threshold")
     buys = Column("Buys", lambda row: what_is_bought(row))  # noqa: PLW0108 – defined below
@@ -75,18 +75,18 @@ class TopUpAdmin(ReadOnlyAdmin):
         """Give each row its customer, its payment, and the currency of its pack."""
         packs = Pack.objects.filter(code__in={row.pack_ref for row in rows}).order_by("version")
         currencies = dict(packs.values_list("code", "currency"))
-        found = {each.pk: each for each in reads.top_up_rows(list(rows))}
+        top_ups = {each.pk: each for each in reads.top_up_rows(list(rows))}
         for row in rows:
-            row.found, row.currency = found[row.pk], currencies.get(row.pack_ref, "")
+            row.top_up, row.currency = top_ups[row.pk], currencies.get(row.pack_ref, "")
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The terms in a sentence, and what is under way."""
         low = f"fewer than {credits_text(row.threshold, row.credit_type)} are available"
         sentences = [f"When {low}, {row.provider} is asked for {what_is_bought(row)}."]
-        if row.found.state == "paused":
+        if row.top_up.state == "paused":
             sentences.append(f"It is paused after {row.declines} declines in a row, or because the customer was erased.")
-        if row.found.under_way is not None:
-            intent = row.found.under_way
+        if row.top_up.under_way is not None:
+            intent = row.top_up.under_way
             sentences.append(f"A payment of {money_text(intent.amount_minor, intent.currency)} is under way: {intent}.")
         payments = list_url(PaymentIntent, holder=row.holder_id)
         return {"title": f"Top-up {row.pk}", "sentences": sentences, "links": [(payments, "Payment intents of this holder")]}

@@ -36,10 +36,10 @@ def provider(name: str, pointer: str = "/provider") -> Provider:
         Invalid: this deployment does not have it.
         ImproperlyConfigured: its declaration is wrong, which `check_providers` reports at the start.
     """
-    if name not in declared():
+    if name not in declared_providers():
         detail = f"this deployment has no provider {name!r}"
         raise Invalid(pointer=pointer, rule="configured", detail=detail)
-    return _made(name, os.getpid())
+    return _make_provider(name, os.getpid())
 
 
 def able(name: str, ability: Callable[..., Able], pointer: str = "/provider") -> Able:
@@ -48,11 +48,11 @@ def able(name: str, ability: Callable[..., Able], pointer: str = "/provider") ->
     Raises:
         Invalid: this deployment does not have it, or it cannot.
     """
-    found = provider(name, pointer)
+    adapter = provider(name, pointer)
     # A class is a Callable here because mypy takes no abstract one as a type of Able.
-    if not isinstance(found, cast("type", ability)):
+    if not isinstance(adapter, cast("type", ability)):
         raise Invalid(pointer=pointer, rule="not-supported", detail=f"the provider {name} {CANNOT[cast('type', ability)]}")
-    return cast("Able", found)
+    return cast("Able", adapter)
 
 
 CANNOT: Final[dict[type, str]] = {
@@ -65,7 +65,7 @@ CANNOT: Final[dict[type, str]] = {
 
 def is_configured(name: str, ability: type = Provider) -> bool:
     """Return whether this deployment has the provider, and it can do what that part of the interface says."""
-    return name in declared() and isinstance(_made(name, os.getpid()), ability)
+    return name in declared_providers() and isinstance(_make_provider(name, os.getpid()), ability)
 
 
 def is_local(name: str) -> bool:
@@ -74,13 +74,13 @@ def is_local(name: str) -> bool:
 
 
 @cache
-def _made(name: str, process: int) -> Provider:
+def _make_provider(name: str, process: int) -> Provider:
     """Make the provider, in each process: the turns of a worker are forks, which must share no connection.
 
     Raises:
         ImproperlyConfigured: the declaration is wrong. Its text has no secrets: it names no values.
     """
-    given = dict(declared()[name])
+    given = dict(declared_providers()[name])
     where = f"settings.PAYMENT_PROVIDERS[{name!r}]"
     if not isinstance(path := given.pop(CLASS, None), str):
         raise ImproperlyConfigured(f"{where} has no {CLASS!r}: the dotted path of its class.")
@@ -95,29 +95,29 @@ def _made(name: str, process: int) -> Provider:
         inspect.signature(made_by).bind(**given)
     except TypeError as error:
         raise ImproperlyConfigured(f"{where}: {path}: {error}.") from None
-    made: Provider = made_by(**given)
-    return made
+    adapter: Provider = made_by(**given)
+    return adapter
 
 
 def load_packages() -> None:
     """Import the classes of the configured providers, for a process that forks others; connect to nobody."""
-    for each in declared().values():
+    for each in declared_providers().values():
         import_string(each[CLASS])
 
 
-def declared() -> dict[str, Any]:
+def declared_providers() -> dict[str, Any]:
     """Return the declaration of each provider, by its name."""
     return PROVIDERS | getattr(settings, "PAYMENT_PROVIDERS", {})
 
 
 def check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
     """Report a provider that cannot be made (billing.E002), or not be imported, as without its package (billing.E003)."""
-    return [message for name in declared() for message in _complaints(name)]
+    return [message for name in declared_providers() for message in _complaints(name)]
 
 
 def _complaints(name: str) -> list[CheckMessage]:
     try:
-        _made(name, os.getpid())
+        _make_provider(name, os.getpid())
     except ImproperlyConfigured as error:
         return [Error(str(error), id="billing.E002")]
     except ImportError as error:
@@ -133,4 +133,4 @@ def _complaints(name: str) -> list[CheckMessage]:
 @receiver(setting_changed)
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "PAYMENT_PROVIDERS":
-        _made.cache_clear()
+        _make_provider.cache_clear()

@@ -31,9 +31,9 @@ class ManualProvider(Provider):
     def find(self, order: Order) -> Found:
         """Return how an order stands: that of an invoice is paid when its invoice is, by whatever means."""
         intent = PaymentIntent.objects.get(key=order.key)
-        found = Found(state=CANCELED if intent.is_canceled else WAITING, checkout=order.checkout, payment=order.payment)
+        answer = Found(state=CANCELED if intent.is_canceled else WAITING, checkout=order.checkout, payment=order.payment)
         if intent.invoice_id is None:
-            return found
+            return answer
         invoice = Invoice.objects.get(pk=intent.invoice_id)
         if invoice.state == Invoice.State.PAID:
             paid = InvoicePayment.objects.filter(invoice_id=invoice.pk, provider=MANUAL, recorded_at__gte=intent.recorded_at)
@@ -41,7 +41,7 @@ class ManualProvider(Provider):
             return Found(state=SUCCEEDED, checkout=order.checkout, payment=last or "", is_recorded=True)
         if invoice.state == Invoice.State.VOID:
             return Found(state=CANCELED, checkout=order.checkout, payment=order.payment)
-        return found
+        return answer
 
     def cancel(self, order: Order) -> None:
         """Do nothing: that the intent is given up is on record."""
@@ -58,6 +58,6 @@ def reference_of(intent_id: int) -> str:
 
 def intents_in(text: str) -> list[int]:
     """Return the ids of the intents whose references stand in a text, in order. Signs between the digits make no difference."""
-    numbers = (re.sub("[^0-9]", "", found.group(1)) for found in REFERENCE.finditer(text))
+    numbers = (re.sub("[^0-9]", "", match.group(1)) for match in REFERENCE.finditer(text))
     named = {int(digits[2:]): f"RF{digits}" for digits in numbers}
     return sorted(intent_id for intent_id, reference in named.items() if reference == reference_of(intent_id))

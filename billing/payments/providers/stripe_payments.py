@@ -119,7 +119,7 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
         try:
             intent = _ask(lambda: self._client.v1.payment_intents.confirm(order.payment, how, _key(order, "confirm")))  # type: ignore[arg-type]
             if order.is_present or _error_code(intent) != AUTHENTICATION_REQUIRED:
-                return self._found(order, intent)
+                return self._describe(order, intent)
         except _Declined as declined:
             if declined.reason != AUTHENTICATION_REQUIRED or order.is_present or not order.return_url:
                 return self.find(order)
@@ -127,7 +127,7 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
             intent = _ask(lambda: self._client.v1.payment_intents.confirm(order.payment, present, _key(order, "customer")))  # type: ignore[arg-type]
         except _Declined:
             return self.find(order)
-        return self._found(order, intent)
+        return self._describe(order, intent)
 
     def find(self, order: Order) -> Found:
         payment, url, checkout_state = order.payment, "", ""
@@ -139,11 +139,11 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
         if not payment:
             return Found(state=CANCELED if checkout_state == "expired" else WAITING, checkout=order.checkout, url=url)
         intent = _ask(lambda: self._client.v1.payment_intents.retrieve(payment))
-        found = self._found(order, intent, url)
-        if checkout_state in ("expired", "complete") and found.state == WAITING:
+        answer = self._describe(order, intent, url)
+        if checkout_state in ("expired", "complete") and answer.state == WAITING:
             # It can no longer be paid: it is over, or what the customer chose has failed afterwards.
-            return replace(found, state=CANCELED if checkout_state == "expired" else FAILED, url="")
-        return found
+            return replace(answer, state=CANCELED if checkout_state == "expired" else FAILED, url="")
+        return answer
 
     def cancel(self, order: Order) -> None:
         if order.checkout:
@@ -151,7 +151,7 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
         else:
             _ask(lambda: self._client.v1.payment_intents.cancel(order.payment))
 
-    def _found(self, order: Order, intent: Mapping[str, Any], url: str = "") -> Found:
+    def _describe(self, order: Order, intent: Mapping[str, Any], url: str = "") -> Found:
         state = STATES.get(intent["status"], PROCESSING)
         error = intent.get("last_payment_error") or {}
         if order.method and intent["status"] == "requires_payment_method" and error:
@@ -219,12 +219,12 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
         return str((intent.get("metadata") or {}).get(KEY) or "")
 
     def make_buyer(self, ref: str) -> str:
-        made = _ask(
+        customer = _ask(
             lambda: self._client.v1.customers.create(
                 {"metadata": {"credit_ledger_customer": ref}}, {"idempotency_key": f"customer-{ref}"}
             )
         )
-        return str(made["id"])
+        return str(customer["id"])
 
     def methods(self, buyer: str) -> list[Method]:
         rows = _all(self._client.v1.payment_methods.list, {"customer": buyer, "type": "card"})

@@ -26,15 +26,15 @@ def settle_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
         dry_run: count what is due, and write nothing.
         stop: called before each purchase; True ends the run.
     """
-    found = SettledPurchases()
+    counts = SettledPurchases()
     for purchase_id in walked(DuePurchase.objects.filter(due_at__lte=timezone.now()), "purchase_id"):
         if stop():
             break
-        found.due += 1
+        counts.due += 1
         if dry_run:
             continue
         if attempt(purchase_id, wait=False):
-            found.settled += 1
+            counts.settled += 1
         else:
-            found.failed += 1
-    return found
+            counts.failed += 1
+    return counts

@@ -110,9 +110,9 @@ def _record(request: NewPurchase) -> Purchase:
         AlreadyExists: the payment has made another purchase, or paid an invoice.
     """
     with locked_transaction(PURCHASE_PAYMENT(request.provider, request.payment)):
-        known = Purchase.objects.filter(provider=request.provider, payment=request.payment).first()
-        if known is not None:
-            return _ensure_same(known, request)
+        recorded = Purchase.objects.filter(provider=request.provider, payment=request.payment).first()
+        if recorded is not None:
+            return _ensure_same(recorded, request)
         elsewhere = InvoicePayment.objects.filter(provider=request.provider, payment=request.payment).first()
         if elsewhere is not None:
             raise AlreadyExists(resource="payment", ref=str(elsewhere.pk))
@@ -158,15 +158,15 @@ def _customer_id(ref: str | None) -> int | None:
     return customer.pk
 
 
-def _ensure_same(known: Purchase, request: NewPurchase) -> Purchase:
-    pack = Pack.objects.get(pk=known.pack_id)
+def _ensure_same(purchase: Purchase, request: NewPurchase) -> Purchase:
+    pack = Pack.objects.get(pk=purchase.pack_id)
     same = (request.pack, request.quantity, request.holder_id, _customer_id(request.customer), request.reference) == (
-        pack.code, known.quantity, known.holder_id, known.customer_id, known.reference,
+        pack.code, purchase.quantity, purchase.holder_id, purchase.customer_id, purchase.reference,
     )  # fmt: skip
-    given = ((request.version, pack.version), (request.paid_minor, known.paid_minor), (request.paid_at, known.paid_at))
-    if not same or any(wanted not in (None, found) for wanted, found in given):
-        raise AlreadyExists(resource="purchase", ref=str(known.pk))
-    return known
+    given = ((request.version, pack.version), (request.paid_minor, purchase.paid_minor), (request.paid_at, purchase.paid_at))
+    if not same or any(wanted not in (None, recorded) for wanted, recorded in given):
+        raise AlreadyExists(resource="purchase", ref=str(purchase.pk))
+    return purchase
 
 
 def purchase_of(purchase_id: int) -> Purchase:
@@ -196,16 +196,16 @@ def _record_return(request: NewReturn) -> PurchaseReturn:
     purchase = purchase_of(request.purchase)
     with locked_transaction(PURCHASE(str(purchase.pk))):
         earlier = list(PurchaseReturn.objects.filter(purchase_id=purchase.pk).order_by("pk"))
-        amount, loss = _returned(request, purchase, earlier)
-        known = next((one for one in earlier if (one.kind, one.payment) == (request.kind, request.payment)), None)
-        if known is not None:
-            if request.amount_minor not in (None, known.amount_minor + known.loss_minor):
-                raise AlreadyExists(resource=f"{known.kind} of purchase", ref=str(purchase.pk))
-            return known
+        amount, loss = _divide_money(request, purchase, earlier)
+        recorded = next((one for one in earlier if (one.kind, one.payment) == (request.kind, request.payment)), None)
+        if recorded is not None:
+            if request.amount_minor not in (None, recorded.amount_minor + recorded.loss_minor):
+                raise AlreadyExists(resource=f"{recorded.kind} of purchase", ref=str(purchase.pk))
+            return recorded
         left = left_minor(purchase, earlier)
         if amount + loss < 1 or (amount > left and request.kind == Kind.REFUND):
             raise ReturnExceedsPurchase(purchase=purchase.pk, returnable_minor=max(0, left))
-        made = PurchaseReturn.objects.create(
+        purchase_return = PurchaseReturn.objects.create(
             purchase_id=purchase.pk,
             kind=request.kind,
             payment=request.payment,
@@ -215,9 +215,9 @@ def _record_return(request: NewReturn) -> PurchaseReturn:
             reason=request.reason,
             actor=request.actor,
         )
-        made.refresh_from_db()
+        purchase_return.refresh_from_db()
         _have_settled(purchase.pk)
-        return made
+        return purchase_return
 
 
 record_return = UseCase(NewReturn, _record_return)
@@ -228,7 +228,7 @@ def left_minor(purchase: Purchase, returns: list[PurchaseReturn]) -> int:
     return purchase.paid_minor - sum(one.signed_minor for one in returns)
 
 
-def _returned(request: NewReturn, purchase: Purchase, earlier: list[PurchaseReturn]) -> tuple[int, int]:
+def _divide_money(request: NewReturn, purchase: Purchase, earlier: list[PurchaseReturn]) -> tuple[int, int]:
     """Return the money of the purchase that a return takes or brings back, and the loss beyond it."""
     left = max(0, left_minor(purchase, earlier))
     if request.kind == Kind.REFUND:

@@ -107,8 +107,8 @@ def _take(holder: Lock, purchase: Purchase, grant: PurchaseGrant, one: PurchaseR
     """Revoke what is unspent of the share that a return covers, and claim the rest: it is taken back when it comes back."""
     share = _share(purchase, one)
     won = PurchaseReturn.objects.filter(purchase_id=purchase.pk, kind=Kind.REINSTATED)
-    again = ReturnSettlement.objects.filter(purchase_return_id__in=won.values("pk")).order_by("pk")
-    granted: Entries = [*grant.entries, *(each for row in again for each in row.entries)]
+    settlements = ReturnSettlement.objects.filter(purchase_return_id__in=won.values("pk")).order_by("pk")
+    granted: Entries = [*grant.entries, *(each for row in settlements for each in row.entries)]
     key = f"purchase/{purchase.pk}/return/{one.pk}"
     entries: Entries = []
     for source, amount in ((PURCHASED, share.credits), (PROMOTIONAL, share.bonus)):

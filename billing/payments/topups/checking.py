@@ -67,21 +67,21 @@ def top_up_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
         dry_run: count the accounts, and start nothing.
         stop: called before each; True ends the run.
     """
-    found = ToppedUp()
+    counts = ToppedUp()
     for top_up_id in _candidates():
         if stop():
             break
-        found.low += 1
+        counts.low += 1
         if dry_run:
             continue
         try:
-            found.started += top_up(top_up_id) is not None
+            counts.started += top_up(top_up_id) is not None
         except Misuse:
             raise
         except (LedgerError, Error) as error:
-            found.failed += 1
+            counts.failed += 1
             log.warning("top-up %s: %s: %s", top_up_id, type(error).__name__, error)
-    return found
+    return counts
 
 
 def _candidates() -> Iterator[int]:

@@ -95,7 +95,7 @@ def _set(request: NewTopUp) -> TopUp:
     with locked_transaction(TOP_UP(request.holder_id)):
         account = TopUp.objects.filter(holder_id=request.holder_id, credit_type=request.credit_type, ended_at=None)
         account.update(ended_at=timezone.now())
-        made = TopUp.objects.create(
+        row = TopUp.objects.create(
             holder_id=request.holder_id,
             credit_type=request.credit_type,
             threshold=request.threshold,
@@ -111,8 +111,8 @@ def _set(request: NewTopUp) -> TopUp:
             declines=request.declines,
             actor=request.actor,
         )
-        made.refresh_from_db()
-    return made
+        row.refresh_from_db()
+    return row
 
 
 set_top_up = UseCase(NewTopUp, _set)

@@ -35,8 +35,8 @@ def top_up(top_up_id: int) -> TopUpRow:
     Raises:
         NotFound: it does not exist.
     """
-    [found] = top_up_rows([first_of(TopUp.objects.filter(pk=top_up_id), "top-up", top_up_id)])
-    return found
+    [row] = top_up_rows([first_of(TopUp.objects.filter(pk=top_up_id), "top-up", top_up_id)])
+    return row
 
 
 def top_ups(

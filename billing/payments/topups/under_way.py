@@ -44,12 +44,12 @@ def top_up_under_way(lack: Lack) -> UnderWay | None:
 def _of_row(row: TopUp, lack: Lack) -> UnderWay | None:
     """See Note [Payments, then the balance]: what is read here is read again under the lock before money is asked for."""
     if row.paused_at is not None:
-        return _named(row, "paused", 0, None)
+        return _describe(row, "paused", 0, None)
     intent = payments_under_way(row).first()
     if intent is not None:
         return _of_intent(row, intent)
     if coming := list(coming_purchases(row)):
-        return _named(row, "granting", sum(one.credits + one.bonus for one in coming), SOON_S)
+        return _describe(row, "granting", sum(one.credits + one.bonus for one in coming), SOON_S)
     if lack.starts:
         try:
             intent = top_up(row.pk, wait=False)
@@ -58,7 +58,7 @@ def _of_row(row: TopUp, lack: Lack) -> UnderWay | None:
         if intent is not None:
             return _of_intent(row, intent)
         if TopUp.objects.filter(pk=row.pk, paused_at__isnull=False).exists():
-            return _named(row, "paused", 0, None)
+            return _describe(row, "paused", 0, None)
     return _of_due(row, lack.available)
 
 
@@ -66,7 +66,7 @@ def _of_intent(row: TopUp, intent: PaymentIntent) -> UnderWay:
     assert intent.pack_id is not None
     pack = Pack.objects.get(pk=intent.pack_id)
     soon = None if intent.state == "waiting" else SOON_S
-    return _named(row, intent.state, intent.quantity * (pack.credits + pack.bonus), soon)
+    return _describe(row, intent.state, intent.quantity * (pack.credits + pack.bonus), soon)
 
 
 def _of_due(row: TopUp, available: int) -> UnderWay | None:
@@ -77,8 +77,8 @@ def _of_due(row: TopUp, available: int) -> UnderWay | None:
         return None
     last = next(iter(attempts_of(row)), None)
     left = timedelta(0) if last is None else last.at + timedelta(seconds=row.cooldown_seconds) - now
-    return _named(row, "due", packs * (pack.credits + pack.bonus), max(0, -(-left // timedelta(seconds=1))) + SOON_S)
+    return _describe(row, "due", packs * (pack.credits + pack.bonus), max(0, -(-left // timedelta(seconds=1))) + SOON_S)
 
 
-def _named(row: TopUp, state: str, credits: int, retry_after_seconds: int | None) -> UnderWay:  # noqa: A002 - the field's name
+def _describe(row: TopUp, state: str, credits: int, retry_after_seconds: int | None) -> UnderWay:  # noqa: A002 - the field's name
     return UnderWay({"id": row.pk, "state": state, "credits": credits}, retry_after_seconds)

@@ -51,13 +51,13 @@ class Command(CommandWithExamples):
         if stay and dry_run:
             raise CommandError("--stay and --dry-run exclude each other", returncode=BAD_ARGUMENTS)
         with collect_end_signals() as received:
-            found = advance_due(dry_run=dry_run, stop=lambda: bool(received), workers=workers, stays=stay)
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
+            sums = advance_due(dry_run=dry_run, stop=lambda: bool(received), workers=workers, stays=stay)
+        code = SIGNALLED + received[0] if received else SOME_FAILED if sums.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(sums) | {"exit_code": code}, indent=2))
         else:
-            counts = f"{found.events:,} events, {found.intents:,} payments and {found.refunds:,} refunds due"
-            end = "Nobody was asked (dry run)." if dry_run else f"{found.failed:,} failed; they are tried again later."
+            counts = f"{sums.events:,} events, {sums.intents:,} payments and {sums.refunds:,} refunds due"
+            end = "Nobody was asked (dry run)." if dry_run else f"{sums.failed:,} failed; they are tried again later."
             self.stdout.write(f"{counts}. {end}")
         if code != DONE:
             sys.exit(code)

@@ -35,15 +35,15 @@ class Command(CommandWithExamples):
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Try them, print the summary, and exit with the code that `help` explains."""
         with collect_end_signals() as received:
-            found = settle_due(dry_run=dry_run, stop=lambda: bool(received))
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
+            counts = settle_due(dry_run=dry_run, stop=lambda: bool(received))
+        code = SIGNALLED + received[0] if received else SOME_FAILED if counts.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(counts) | {"exit_code": code}, indent=2))
         elif dry_run:
-            self.stdout.write(f"{found.due:,} due. Nothing was written (dry run).")
+            self.stdout.write(f"{counts.due:,} due. Nothing was written (dry run).")
         else:
             self.stdout.write(
-                f"{found.due:,} due, {found.settled:,} settled, {found.failed:,} failed; they are tried again later."
+                f"{counts.due:,} due, {counts.settled:,} settled, {counts.failed:,} failed; they are tried again later."
             )
         if code != DONE:
             sys.exit(code)

@@ -35,12 +35,12 @@ class Command(CommandWithExamples):
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Start them, print the summary, and exit with the code that `help` explains."""
         with collect_end_signals() as received:
-            found = top_up_due(dry_run=dry_run, stop=lambda: bool(received))
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
+            counts = top_up_due(dry_run=dry_run, stop=lambda: bool(received))
+        code = SIGNALLED + received[0] if received else SOME_FAILED if counts.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(counts) | {"exit_code": code}, indent=2))
         else:
-            end = "Nothing was written (dry run)." if dry_run else f"{found.failed:,} failed; they are tried again later."
-            self.stdout.write(f"{found.low:,} accounts may be low, {found.started:,} topped up. {end}")
+            end = "Nothing was written (dry run)." if dry_run else f"{counts.failed:,} failed; they are tried again later."
+            self.stdout.write(f"{counts.low:,} accounts may be low, {counts.started:,} topped up. {end}")
         if code != DONE:
             sys.exit(code)
