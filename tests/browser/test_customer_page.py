@@ -10,6 +10,7 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
+from billing.models import Customer
 from billing.payments.collecting.due import advance_due
 from billing.payments.models import TopUp
 from billing.payments.providers.configured import provider
@@ -19,6 +20,7 @@ from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.portal.links import link
 from tests.billing.documents.issued import add_seller
+from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
 from tests.billing.payments.stripe_double import SECRET, StripeDouble, serving
 from tests.billing.test_customer_page import billed
 from tests.browser.billed import billed_with_everything
@@ -44,7 +46,20 @@ def links() -> dict[str, str]:
     services.grant(holder_id="acme-gmbh", amount=400, credit_type="sms", idempotency_key="y")
     billed_with_everything()
     shown = link(holder_id="acme-gmbh").url
+    plan = PlanFactory(code="bigger", name="Bigger", prices=[recurring("base", "120.00")])
+    customer = Customer.objects.get(holder_id="acme-gmbh")
+    subscription = SubscriptionFactory(customer=customer.ref, started_at=now - timedelta(days=9))
+    changed = link(holder_id="acme-gmbh", allow_plan_changes=True, plans=[plan.code]).url
+
+    def step(name: str) -> str:
+        return changed.replace("/c/?", f"/c/steps/{name}?")
+
     return {
+        "page-plans": changed,
+        "plan": step(f"plan-{subscription.pk}"),
+        "plan-move": step(f"plan_move-{subscription.pk}_{plan.pk}"),
+        "plan-cancel": step(f"plan_cancel-{subscription.pk}"),
+        "plan-refused": step(f"plan_move-{subscription.pk}_1"),
         "page": shown,
         "page-de": link(holder_id="acme-gmbh", language="de").url,
         "page-hidden": link(holder_id="acme-gmbh", hide_amounts=True).url,
