@@ -23,7 +23,7 @@ class Command(CommandWithExamples):
     """Any number of these commands may run at the same time, on any machines. A timer should run it; a late run is harmless."""
 
     help = (
-        "Book expired lots and holds as `expire` and `release` entries, one short transaction per account. The command skips "
+        "Book expired lots and holds, as `expire` and `release` entries. Each account is a short transaction. The command skips "
         "busy holders and retries them at the end. Exit codes: 0 done, 2 bad arguments, 3 some accounts failed, 4 only busy "
         "accounts left, 5 limit reached, 130 or 143 a signal ended the command after its current accounts."
     )

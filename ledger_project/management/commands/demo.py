@@ -13,7 +13,7 @@ from ledger_project.demonstration import seed_demo
 class Command(CommandWithExamples):
     """Make the demo data through the services; run again, it changes nothing."""
 
-    help = "Create demo data: a company with three months of credits, subscriptions, invoices and payments."
+    help = "Make a company to look at, with three months of credits, subscriptions, invoices and payments."
     examples = (
         ("demo", "make the demo data"),
         ("demo --format json", "for programs"),

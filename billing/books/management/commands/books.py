@@ -34,8 +34,8 @@ class Command(CommandWithExamples):
     """Reads what the worker has counted and closed; writes nothing to the database."""
 
     help = (
-        "Show a month (UTC) of what sold credits are worth: deferred revenue from opening to closing by credit type and "
-        "currency, with recognised revenue, breakage and revocations. A closed month gives the same bytes every time, and has a "
+        "Show the deferred and recognised revenue of sold credits in a month. From opening to closing in UTC, by credit type and "
+        "currency, with breakage and revocations. A closed month gives the same bytes every time, and has a "
         "journal: as CSV, as a file for beancount 3, or as a batch of postings for DATEV. Exit codes: 0 done, 2 no such month, "
         "not closed, or a wrong map of accounts."
     )

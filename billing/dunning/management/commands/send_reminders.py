@@ -17,7 +17,7 @@ class Command(CommandWithExamples):
     """Any number of these commands may run at the same time; each step of an invoice happens once."""
 
     help = (
-        "Remind of overdue invoices by the steps of their seller, with a fee and a suspension by choice, and resume "
+        "Remind of overdue invoices by the steps of their seller, with a fee and a suspension by choice. It also resumes "
         "subscriptions whose overdue invoices are paid. Exit codes: 0 done, 4 some were busy or failed and are tried by the next "
         "run, 130 or 143 a signal ended the command after its current invoice."
     )

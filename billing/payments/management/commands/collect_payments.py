@@ -20,8 +20,9 @@ class Command(CommandWithExamples):
     """Any number of these commands may run at the same time; they share what is due."""
 
     help = (
-        "Ask the providers of payments about payment intents that are due, send refunds, and handle events that are still to be "
-        "handled; record what the providers say. Exit codes: 0 done, 2 bad arguments, 3 some failed and are tried again later, "
+        "Collect payments from their providers. It asks about payment intents that are due, sends refunds, handles events that "
+        "are still to be handled, and records what the providers say. Exit codes: 0 done, 2 bad arguments, 3 some failed and "
+        "are tried again later, "
         "130 or 143 a signal ended the command after its current steps."
     )
     examples = (

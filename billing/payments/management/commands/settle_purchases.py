@@ -17,7 +17,7 @@ class Command(CommandWithExamples):
     """Any number of these commands may run at the same time; each purchase is settled once."""
 
     help = (
-        "Add the credits of purchases whose money is in, and revoke what returned money had bought, where the first try failed. "
+        "Add the credits of paid purchases where the first try failed. It also revokes what returned money had bought. "
         "Each purchase is a short transaction, and is tried again later if it fails. Exit codes: 0 done, 3 some purchases "
         "failed, 130 or 143 a signal ended the command after its current purchase."
     )

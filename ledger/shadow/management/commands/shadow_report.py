@@ -15,8 +15,8 @@ class Command(CommandWithExamples):
     """Reads without locks."""
 
     help = (
-        "Say how many observed accounts agree with the ledger's decisions, how many differ, and how many were promoted; and for "
-        "each that differs the first decision that does. Exit codes: 0 no account differs, 1 some do, 2 bad arguments."
+        "Count the observed accounts that agree with the ledger's decisions, differ, or were promoted; say for each that differs "
+        "the first decision that does. Exit codes: 0 no account differs, 1 some do, 2 bad arguments."
     )
     examples = (
         ("shadow_report", "the numbers, and the first 20 accounts that differ"),

@@ -23,8 +23,9 @@ class Command(CommandWithExamples):
     """Reads the totals that `update_totals` computes."""
 
     help = (
-        "Report a month (UTC) by credit type: opening, granted, refunded, spent, expired, revoked, transferred, closing, held, "
-        "and for a closed month the outstanding credits by month of expiry. The text has amounts in the unit and decimals of "
+        "Report the credits of a month by credit type. In UTC: opening, granted, refunded, spent, expired, revoked, "
+        "transferred, closing, held, and for a closed month the outstanding credits by month of expiry. The text has amounts in "
+        "the unit and decimals of "
         "their credit type; CSV and JSON have whole numbers of the smallest unit, and a closed month the same bytes every time."
     )
     examples = (

@@ -18,7 +18,7 @@ class Command(CommandWithExamples):
     """One process at a time counts. A run costs as much as there is to count, and a late run is harmless."""
 
     help = (
-        "Add the entries recorded since the last run to the totals of their days, and close each month that has ended: then its "
+        "Add new entries to the totals of their days, and close each month that has ended: then its "
         "report (manage.py ledger_report) never changes. Exit codes: 0 done, 1 a month's totals and the accounts disagree "
         "(the month stays open; run audit_ledger), 4 another process is counting, or a transaction that may still write an "
         "earlier entry is open; the next run continues."
