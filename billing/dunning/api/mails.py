@@ -48,6 +48,7 @@ class Reminders(WriteEndpoint):
     """Reminders of overdue invoices."""
 
     collection = "reminders"
+    location = "/v1/reminders?invoice={invoice}"
     get = list_operation(
         "listReminders", "List reminders of overdue invoices", "Newest first.", tag=INVOICES, path="/v1/reminders",
         query=schemas.RemindersQuery, shape=schemas.ReminderSerializer, example=schemas.REMINDER, rows=reads.reminders,

@@ -43,7 +43,7 @@ class HolderUsage(Endpoint):
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
         query=UsageQuery,
-        responses={200: ResponseBody(response_schemas.UsageSerializer, examples.USAGE, "What was used.")},
+        responses={200: ResponseBody(response_schemas.CreditUsageSerializer, examples.USAGE, "What was used.")},
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(UsageQuery, request)

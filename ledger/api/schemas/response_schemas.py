@@ -270,7 +270,7 @@ _From: Any = type("_From", (serializers.Serializer,), {"from": serializers.DateT
 """A field whose name is a word of Python."""
 
 
-class UsageSerializer(_From, UsedSerializer):
+class CreditUsageSerializer(_From, UsedSerializer):
     """What an account used in a span of time: the sum of all results."""
 
     holder_id = serializers.CharField(help_text="Who owns the account.")

@@ -3515,6 +3515,51 @@ export interface components {
              */
             previous: string | null;
         };
+        /** @description What an account used in a span of time: the sum of all results. */
+        CreditUsage: {
+            /**
+             * Format: date-time
+             * @description From when it is counted.
+             */
+            from: string;
+            /**
+             * Format: int64
+             * @description What spends and captures took, less what refunds returned; below 0 if more was returned.
+             */
+            amount: number;
+            /**
+             * Format: int64
+             * @description How much of it was on overage.
+             */
+            postpaid: number;
+            /**
+             * Format: int64
+             * @description How many spends, captures and refunds.
+             */
+            entries: number;
+            /** @description Who owns the account. */
+            holder_id: string;
+            /** @description What it counts. */
+            credit_type: string;
+            /**
+             * Format: date-time
+             * @description To when it is counted.
+             */
+            to: string;
+            /** @description The zone whose days count. */
+            zone: string;
+            /**
+             * Format: int64
+             * @description How many values `others` has, at least.
+             */
+            values_left_out: number;
+            /** @description The groups, those with the most first; of each, its days in order. */
+            results: components["schemas"]["UsageRow"][];
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
         /** @description The credit of a customer in a currency. */
         CurrencyBalance: {
             currency: string;
@@ -3897,6 +3942,30 @@ export interface components {
             /** @description Otherwise the quantity of each component of the rate, as a decimal string; 0 for one that was not used. */
             quantities?: {
                 [key: string]: string;
+            };
+        };
+        /** @description An event no longer counts, and no other takes its place. */
+        EventCancellation: {
+            /** @description Permanently unique, as that of an event. */
+            idempotency_key: string;
+            /** @description The subscription of the event. */
+            subscription: string;
+            /** @description The key of the event that no longer counts. */
+            cancels: string;
+        };
+        /** @description Another value, and other properties, for an event: of the same subscription, meter and time. */
+        EventCorrection: {
+            /** @description Permanently unique, as that of an event. */
+            idempotency_key: string;
+            /** @description The subscription of the event. */
+            subscription: string;
+            /** @description The key of the event that no longer counts. */
+            corrects: string;
+            /** @description How much it was; left out if the meter computes it. */
+            value?: string | number;
+            /** @description The properties that it has from now on. */
+            properties?: {
+                [key: string]: unknown;
             };
         };
         /** @description The soonest expiry among the open lots. */
@@ -6261,6 +6330,26 @@ export interface components {
             paid_at?: string | null;
             /** @description The text of the transfer. A purchase has the reference of its intent. Default: `""`. */
             reference?: string;
+        };
+        /** @description One use of a service. */
+        NewUsageEvent: {
+            /** @description Permanently unique. */
+            idempotency_key: string;
+            /** @description The subscription that used it. */
+            subscription: string;
+            /** @description The meter that counts it. */
+            meter: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            occurred_at: string;
+            /** @description How much; left out if the meter computes it. */
+            value?: string | number;
+            /** @description Properties, for the filters and groups of prices and the expression of the meter. */
+            properties?: {
+                [key: string]: unknown;
+            };
         };
         /** @description No fields. */
         Nothing: Record<string, never>;
@@ -8985,50 +9074,12 @@ export interface components {
             difference: components["schemas"]["Difference"] | null;
             allowances: components["schemas"]["AllowanceMove"][];
         };
-        /** @description What an account used in a span of time: the sum of all results. */
+        /** @description Usage events. */
         Usage: {
-            /**
-             * Format: date-time
-             * @description From when it is counted.
-             */
-            from: string;
-            /**
-             * Format: int64
-             * @description What spends and captures took, less what refunds returned; below 0 if more was returned.
-             */
-            amount: number;
-            /**
-             * Format: int64
-             * @description How much of it was on overage.
-             */
-            postpaid: number;
-            /**
-             * Format: int64
-             * @description How many spends, captures and refunds.
-             */
-            entries: number;
-            /** @description Who owns the account. */
-            holder_id: string;
-            /** @description What it counts. */
-            credit_type: string;
-            /**
-             * Format: date-time
-             * @description To when it is counted.
-             */
-            to: string;
-            /** @description The zone whose days count. */
-            zone: string;
-            /**
-             * Format: int64
-             * @description How many values `others` has, at least.
-             */
-            values_left_out: number;
-            /** @description The groups, those with the most first; of each, its days in order. */
-            results: components["schemas"]["UsageRow"][];
-            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
-            exact_integers?: {
-                [key: string]: string;
-            };
+            /** @description Each is validated separately. */
+            events: (components["schemas"]["NewUsageEvent"] | components["schemas"]["EventCorrection"] | components["schemas"]["EventCancellation"])[];
+            /** @description Also record events whose `occurred_at` is more than a day ahead of the present time, or of the test clock of the customer's holder. Default: `false`. */
+            allow_future?: boolean;
         };
         /** @description One use of a service. */
         UsageEvent: {
@@ -10588,7 +10639,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Usage"];
+                    "application/json": components["schemas"]["CreditUsage"];
                 };
             };
         };

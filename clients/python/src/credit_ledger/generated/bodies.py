@@ -652,6 +652,24 @@ class CreditRefund(TypedDict):
     taken_from: list[RefundedCredit]
 
 
+CreditUsage = TypedDict(
+    "CreditUsage",
+    {
+        "from": "str",
+        "amount": "int",
+        "postpaid": "int",
+        "entries": "int",
+        "holder_id": "str",
+        "credit_type": "str",
+        "to": "str",
+        "zone": "str",
+        "values_left_out": "int",
+        "results": "list[UsageRow]",
+        "exact_integers": "NotRequired[dict[str, str]]",
+    },
+)
+
+
 class CurrencyBalance(TypedDict):
     """The credit of a customer in a currency."""
 
@@ -822,6 +840,24 @@ class EntryRating(TypedDict):
     version: int
     quantity: NotRequired[int]
     quantities: NotRequired[dict[str, str]]
+
+
+class EventCancellation(TypedDict):
+    """An event no longer counts, and no other takes its place."""
+
+    idempotency_key: str
+    subscription: str
+    cancels: str
+
+
+class EventCorrection(TypedDict):
+    """Another value, and other properties, for an event: of the same subscription, meter and time."""
+
+    idempotency_key: str
+    subscription: str
+    corrects: str
+    value: NotRequired[Decimal | str | int]
+    properties: NotRequired[Mapping[str, Any]]
 
 
 class Expiry(TypedDict):
@@ -1545,6 +1581,17 @@ class NewOverage(TypedDict):
     price: OveragePrice
     limit_credits: NotRequired[int | None]
     limit_minor: NotRequired[int | None]
+
+
+class NewUsageEvent(TypedDict):
+    """One use of a service."""
+
+    idempotency_key: str
+    subscription: str
+    meter: str
+    occurred_at: datetime | str
+    value: NotRequired[Decimal | str | int]
+    properties: NotRequired[Mapping[str, Any]]
 
 
 class Observation(TypedDict):
@@ -2784,24 +2831,6 @@ class UpcomingInvoice(TypedDict):
     allowances: list[AllowanceMove]
 
 
-Usage = TypedDict(
-    "Usage",
-    {
-        "from": "str",
-        "amount": "int",
-        "postpaid": "int",
-        "entries": "int",
-        "holder_id": "str",
-        "credit_type": "str",
-        "to": "str",
-        "zone": "str",
-        "values_left_out": "int",
-        "results": "list[UsageRow]",
-        "exact_integers": "NotRequired[dict[str, str]]",
-    },
-)
-
-
 class UsageEvent(TypedDict):
     """One use of a service."""
 
@@ -2841,10 +2870,10 @@ class UsageRow(TypedDict):
     postpaid: int
     entries: int
     group: GroupEnum
-    labels: Mapping[str, str | None]
+    labels: dict[str, str | None]
     rate: str | None
     day: str | None
-    exact_integers: NotRequired[Mapping[str, str]]
+    exact_integers: NotRequired[dict[str, str]]
 
 
 class VatLookup(TypedDict):

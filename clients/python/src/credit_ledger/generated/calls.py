@@ -34,6 +34,7 @@ from credit_ledger.generated.bodies import (
     CreditLine,
     CreditNote,
     CreditRefund,
+    CreditUsage,
     Customer,
     CustomerCoupon,
     DeclareTaxNames,
@@ -43,6 +44,8 @@ from credit_ledger.generated.bodies import (
     DurationEnum,
     EInvoiceFormatEnum,
     Entry,
+    EventCancellation,
+    EventCorrection,
     ExpiryEnum,
     Explanation,
     FinanceMonth,
@@ -75,6 +78,7 @@ from credit_ledger.generated.bodies import (
     NewOverage,
     NewPaymentReturnKindEnum,
     NewReturnKindEnum,
+    NewUsageEvent,
     Observation,
     ObservationResults,
     ObservedAccount,
@@ -131,10 +135,8 @@ from credit_ledger.generated.bodies import (
     TypesEnum,
     UnitEnum,
     UnusedTimeEnum,
-    Usage,
     UsageEvent,
     UsageResults,
-    UsageRow,
     VatLookup,
     VatStatusEnum,
     WebhookBody,
@@ -1097,7 +1099,7 @@ def usage(
     zone: str | None = None,
     group_by: str | None = None,
     limit: int | None = None,
-) -> Call[Usage]:
+) -> Call[CreditUsage]:
     """Read where the credits went.
 
     What spends and captures took, less what refunds returned, by label, rate and day: exactly the sum of the entries. A use
@@ -4603,17 +4605,8 @@ def usage_events(
 
 def record_usage(
     *,
-    from_: datetime | str,
-    amount: int,
-    postpaid: int,
-    entries: int,
-    holder_id: str,
-    credit_type: str,
-    to: datetime | str,
-    zone: str,
-    values_left_out: int,
-    results: Sequence[UsageRow],
-    exact_integers: Mapping[str, str] | None = None,
+    events: Sequence[NewUsageEvent | EventCorrection | EventCancellation],
+    allow_future: bool | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[UsageResults]:
@@ -4628,19 +4621,7 @@ def record_usage(
         "POST",
         path("/v1/usage-events"),
         query={"dry_run": True if dry_run else ABSENT},
-        body={
-            "from": from_,
-            "amount": amount,
-            "postpaid": postpaid,
-            "entries": entries,
-            "holder_id": holder_id,
-            "credit_type": credit_type,
-            "to": to,
-            "zone": zone,
-            "values_left_out": values_left_out,
-            "results": results,
-            "exact_integers": absent_if_none(exact_integers),
-        },
+        body={"events": events, "allow_future": absent_if_none(allow_future)},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
