@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils import timezone
@@ -17,6 +18,7 @@ from django.utils.safestring import SafeString
 from ledger import conf, reads
 from ledger.admin import holder_reads
 from ledger.admin.holder_reads import GrantOf, StateAt
+from ledger.admin.holder_usage import CSV, FORMAT, usage_file, usage_section
 from ledger.admin.kit import charts
 from ledger.admin.kit.cells import digits, timestamp
 from ledger.admin.kit.charts import FAINT, STAIRCASE, STRONG
@@ -66,7 +68,7 @@ def url(model_admin: ReadOnlyAdmin) -> URLPattern:
     return guarded(model_admin, "holders/<path:holder_id>/", view, name="ledger_holder", permission=VIEW_ACCOUNT)
 
 
-def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> HttpResponse:
+def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> HttpResponseBase:
     """Show the holder in one credit type, with the others beside; or say that no such holder ever existed."""
     context = {**model_admin.admin_site.each_context(request), "holder_id": holder_id, "title": f"Holder {holder_id}"}
     can_be = HOLDER_ID.fullmatch(holder_id) is not None
@@ -79,6 +81,8 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> Ht
     chosen = next((account for account in accounts if account.credit_type == requested), None)
     if chosen is None:
         chosen = reads.balance(holder_id, requested) if CREDIT_TYPE.fullmatch(requested) else accounts[0]
+    if request.GET.get(FORMAT) == CSV:
+        return usage_file(request, chosen, _chart_days(request))
     # The holder's time: that of its test clock, if it has one.
     now = timezone.localtime(chosen.as_of)
     units = units_of([*(account.credit_type for account in accounts), chosen.credit_type])
@@ -89,6 +93,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> Ht
     context |= account_context(request, chosen, units[chosen.credit_type], now=now)
     context |= {"actions": _actions(model_admin, request, chosen)}
     context["sections"] = [
+        *usage_section(request, chosen, units[chosen.credit_type], _chart_days(request)),
         *_budgets(request, chosen, units[chosen.credit_type]),
         *_recurring_grants(request, chosen, units[chosen.credit_type]),
         *sections,

@@ -33,6 +33,6 @@ from ledger.reads.recurring_list import (
     recurring_grant,
     recurring_grants,
 )
-from ledger.reads.usage_sums import LABEL, RATE, Days, Usage, Used, ValueUsed, days_until, start_of, sum_of, usage
+from ledger.reads.usage_sums import LABEL, RATE, Days, Usage, Used, ValueUsed, days_until, start_of, sum_of, usage, usage_labels
 
 __getattr__ = records.async_twins(globals())

@@ -140,6 +140,43 @@ WHERE s.dimension <> ''
 GROUP BY s.day
 ORDER BY place, day
 """
+# The labels of the rows, by one look into the index for each, and those of the entries since then.
+LABELS: Final = """
+WITH RECURSIVE known AS (
+    (
+        SELECT u.dimension
+        FROM ledger_usage u
+        WHERE u.holder_id = %(holder_id)s AND u.credit_type = %(credit_type)s
+        ORDER BY u.dimension
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT u.dimension
+        FROM ledger_usage u
+        WHERE u.holder_id = %(holder_id)s AND u.credit_type = %(credit_type)s AND u.dimension > k.dimension
+        ORDER BY u.dimension
+        LIMIT 1
+    )
+    FROM known k
+    WHERE k.dimension IS NOT NULL
+), last AS MATERIALIZED (
+    SELECT COALESCE((
+        SELECT e.sequence
+        FROM ledger_entry e
+        WHERE e.holder_id = %(holder_id)s AND e.credit_type = %(credit_type)s
+        ORDER BY e.sequence DESC
+        LIMIT 1
+    ), 0) AS sequence
+)
+SELECT substr(k.dimension, 7) FROM known k WHERE k.dimension LIKE 'label:%%'
+UNION
+SELECT substr(n.dimension, 7)
+FROM last
+CROSS JOIN LATERAL ledger_usage_of(%(holder_id)s, %(credit_type)s, last.sequence - last.sequence %% 256, last.sequence) AS n
+WHERE n.dimension LIKE 'label:%%'
+ORDER BY 1
+"""
 OF_LABEL, OF_ALL = -1, 0
 """The place of the row with what has the label, and of those with everything; the values have 1, 2, 3 …."""
 
@@ -271,6 +308,13 @@ def usage(
         without=_without(everything, [labelled]),
         values_left_out=values_found - len(shown),
     )
+
+
+def usage_labels(holder_id: str, credit_type: str = "credits") -> list[str]:
+    """The labels that uses of an account have ever had, by name."""
+    with connection.cursor() as cursor:
+        cursor.execute(LABELS, {"holder_id": holder_id, "credit_type": credit_type})
+        return [label for (label,) in cursor.fetchall()]
 
 
 def days_until(now: datetime, zone: ZoneInfo, days: int) -> tuple[datetime, datetime]:
