@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from ledger.database.statements import fetch_rows
-from ledger.services import lots_taken
+from ledger.services.lots_taken import lots_taken
 
 TOLD_BY_SPENDS: Final = "told-by-spends"
 """The code of an event whose allowance callers have spent."""

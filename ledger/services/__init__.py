@@ -16,10 +16,8 @@ from ledger.services.claims import claim_under, open_claims
 from ledger.services.coming_credits import Lack, UnderWay, decided, lacks_credits, may_be_asked
 from ledger.services.credits import *  # noqa: F403 - every use-case, by its declaration
 from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
-from ledger.services.lots_taken import lots_taken
 from ledger.services.overage import overage_changed, overage_used
 from ledger.services.plan_grants import GrantedPeriod, credit_types_of, granted_under, instant_of_us, recurring_grant_under
-from ledger.services.rated_use import rated_use, rated_use_changed
 from ledger.services.rates import PublishedRate, current_rate, publish_rate, quote
 from ledger.services.recurring_grants import (
     RecurringSummary,

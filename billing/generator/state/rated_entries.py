@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 from billing.documents.invoice_locks import invoice_key
 from billing.generator.state.claims import LateClaim
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState
-from ledger import services as ledger
 from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
+from ledger.services.rated_use import rated_use_changed
 
 # What the open claims of a subscription bill by entries, and the end of the last of them.
 BILLED: Final = """
@@ -45,7 +45,7 @@ def read_late_entries(lock: Lock, subscription: SubscriptionState, items: Billab
     if not any(span.price.is_billed_by_entries() for spans in items.usage.values() for span in spans):
         return found
     for billed in fetch_rows(_Billed, BILLED, [subscription.id]):
-        instants = ledger.rated_use_changed(
+        instants = rated_use_changed(
             holder_id=subscription.holder_id,
             credit_type=billed.credit_type,
             rate=billed.rate,
