@@ -78,7 +78,7 @@ def _vat_ids() -> list[Attention]:
 
 
 def _runs() -> list[Attention]:
-    """Yield from the newest runs the last one that ended badly and the last one that did not end."""
+    """Yield from the newest runs the last one that failed and the last one that did not end."""
     runs = list(Run.objects.order_by("-started_at")[:RUNS_LOOKED_AT])
     day_ago, stuck_before = timezone.now() - timedelta(days=1), timezone.now() - STUCK_RUN
     bad = [run for run in runs if run.exit_code is not None and run.exit_code not in PASSING and run.started_at > day_ago]

@@ -104,7 +104,7 @@ def create_meter_view(model_admin: ReadOnlyAdmin, request: HttpRequest, **initia
             sentences=[
                 *sentences_of(meter),
                 *_trial(meter, form.cleaned_data["properties"]),
-                "Recorded events keep their value. A written version never changes.",
+                "Recorded events keep their value. Saved versions cannot be edited; create a new one.",
             ]
         ),
         done=lambda meter, form: (f"Meter {meter}", meter.expression or "events send their value"),

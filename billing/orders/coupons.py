@@ -63,7 +63,7 @@ class NewCoupon(Record):
         if self.value <= 0 or (self.kind == "percentage" and self.value > 100):
             raise Invalid(pointer="/value", rule="range", detail="must be above 0, and a percentage at most 100")
         if is_recurring != (self.periods is not None):
-            detail = "only a recurring coupon has periods, and it needs them"
+            detail = "enter the number of periods of a recurring coupon; no other has them"
             raise Invalid(pointer="/periods", rule="recurring-only", detail=detail)
         if self.per is not None and not is_recurring:
             raise Invalid(pointer="/per", rule="recurring-only", detail="only a recurring coupon counts periods")

@@ -108,7 +108,7 @@ class NewCustomer(Record):
         Email("Where documents are mailed to, if the seller mails them; empty for nowhere."),
         GoesOut(
             label="E-mail",
-            help="Where documents are mailed to, if the seller mails them.",
+            help="Invoices are sent here, if the seller sends them by mail.",
             column=None,
             example="ada@example.com",
         ),
@@ -195,7 +195,7 @@ class NewCustomer(Record):
         int,
         Integer("Invoice this number of days later than due.", least=0, most=MAX_HOLD_DAYS),
         GoesOut(
-            label="Days held back",
+            label="Invoice delay (days)",
             help="How long after a due date its invoice is made.",
             is_needed=False,
             column="Held back (days)",

@@ -154,7 +154,7 @@ def note_sentences(note: CreditNote, *, left_minor: int) -> list[str]:
     else:
         sentences = [f"Gives back {amount}: {note.reason}."]
     left = _money(left_minor, note.currency)
-    return [*sentences, f"{left} is left for later invoices of the customer." if left_minor else "It has no rest."]
+    return [*sentences, f"{left} is left for later invoices of the customer." if left_minor else "Fully used."]
 
 
 def _money(amount_minor: int, currency: str) -> str:

@@ -169,7 +169,7 @@ class HoldForm(AmendmentForm):
     """Invoices that come later than due."""
 
     declared = Wish
-    shows = {"hold_days": Shown(label="Days held back", help="Empty: as the customer.")}
+    shows = {"hold_days": Shown(label="Invoice delay (days)", help="Empty: as the customer.")}
 
 
 class ConsolidationForm(AmendmentForm):

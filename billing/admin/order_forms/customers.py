@@ -130,7 +130,7 @@ def customer_sentences(customer: Customer) -> list[str]:
     days = "at once" if not customer.terms_days else f"within {customer.terms_days} day{'' if customer.terms_days == 1 else 's'}"
     sentences = [f"{customer.name} ({customer.ref}) is invoiced in {customer.currency} and pays {days}."]
     address = address_words(customer.address)
-    sentences.append(f"Documents say {address}." if address else "Documents have no address.")
+    sentences.append(f"Documents say {address}." if address else "No billing address: invoices will be incomplete.")
     if customer.email:
         sentences.append(f"Documents are mailed to {customer.email}, if the seller mails them.")
     vat_id = f", VAT id {customer.vat_id}" if customer.vat_id else ""

@@ -101,7 +101,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             words=prices.UNITS,
             help="More often than the plan is billed, such as each month of a year.",
         ),
-        "allowance_count": Shown(label="So many of them", at="/allowance/interval/count", required=False),
+        "allowance_count": Shown(label="How many of them", at="/allowance/interval/count", required=False),
         "allowance_per": Shown(
             label="For each unit of",
             at="/allowance/per_quantity_of",

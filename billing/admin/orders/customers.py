@@ -72,7 +72,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     """The customers. The search takes the beginning of a reference, or words of a name."""
 
     create_view = order_forms.create_view
-    holder = Column("Holder who pays", _holder)
+    holder = Column("Credit account", _holder)
     unit_value = Column("Value of the smallest unit of credits", "credit_unit_value")
     created = columns.instant("Created", "created_at")
 
@@ -82,7 +82,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     sortable_by = ("name", "ref", "created_day")
     search_fields = ("ref__startswith", "name__named")
     search_help_text = "Beginning of a customer's reference or name"
-    list_filter = (text("currency"), text("holder", title="holder who pays"))
+    list_filter = (text("currency"), text("holder", title="credit account"))
     csv_columns = (*file_columns(NewCustomer), "credit_type", "unit_value", "created")
     starts = "A customer pays invoices: create a customer, then a subscription for it."
     actions_detail = (

@@ -18,7 +18,7 @@ LINES: Final = {
     "written_off": "Uncollectible",
     "closing": "Unpaid at the end",
 }
-HEADINGS: Final = ("Invoice", "Customer", "Issued", "Payable until", "Days overdue at the end")
+HEADINGS: Final = ("Invoice", "Customer", "Issued", "Due", "Days overdue at the end")
 ENDS: Final = ("opening", "closing")
 DEFINITIONS: Final = {
     "issued": "The amount due on the day of issue, after credit notes and prepaid credits.",

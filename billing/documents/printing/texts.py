@@ -17,7 +17,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "credit_note_date": "Date",
         "corrects": "Corrects invoice",
         "dated": "Invoice date",
-        "payable_until": "Payable until",
+        "payable_until": "Due",
         "customer": "Customer",
         "subscription": "Subscription",
         "vat_id": "{seller_id}",

@@ -130,7 +130,7 @@ def reminders_table(invoice: Invoice) -> dict[str, Any]:
         Reminder.objects.filter(invoice_id=invoice.pk).order_by("step"),
         ("Reminder", "step"),
         columns.day("On", "reminded_on"),
-        ("Still to pay", lambda row: money(row.remaining_minor, invoice.currency)),
+        ("Amount due", lambda row: money(row.remaining_minor, invoice.currency)),
         ("Fee", lambda row: money(row.fee_minor, invoice.currency) if row.fee_minor else ""),
         ("Suspends", lambda row: "yes" if row.suspends else ""),
         ("By", "actor"),

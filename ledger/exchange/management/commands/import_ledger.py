@@ -77,7 +77,12 @@ class Command(CommandWithExamples):
         terms = Terms(options["credit_type"], options["decimals"])
         source, actor = options["source"], f"{BY_AN_IMPORT}{getpass.getuser()}"
         if not file.is_file():
-            raise CommandError(f"{file} is no file. It is read more than once, so it cannot be a pipe.", returncode=INVALID)
+            raise CommandError(
+                f"{file}: not a file. It is read more than once, so it cannot be a pipe."
+                if file.exists()
+                else f"{file}: no such file.",
+                returncode=INVALID,
+            )
         try:
             count = _checked(file, source, terms, actor)
             found = find_source(source)(read_lines(file), terms)
