@@ -63,9 +63,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty: the plan's trial, if any."),
         "trial_days": Shown(label="Or days of trial", help="From the start; 0 for none, whatever the plan has."),
         "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),
-        "hold_days": Shown(
-            label="Invoice delay (days)", help="After the due date; empty: as the customer."
-        ),
+        "hold_days": Shown(label="Invoice delay (days)", help="After the due date; empty: as the customer."),
         "starts_when_paid": Shown(
             label="It starts",
             words={False: "at once", True: "when its first invoice is paid"},

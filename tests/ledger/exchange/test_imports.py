@@ -22,7 +22,7 @@ from ledger.exchange import imports
 from ledger.exchange.files import read_lines
 from ledger.exchange.imports import Importer
 from ledger.models import Entry
-from ledger.portal.usage import usage_by_day
+from ledger.portal.usage import read_usage
 from ledger.testing import unique
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -190,7 +190,7 @@ def test_imported_history_counts_at_its_own_times(holder: str, run: Any) -> None
     assert [lot.cost and lot.cost.left for lot in found[3].shown_lots] == [400, None]
     assert len(queries) <= 2 * len(found)
     assert late.sequence == 5
-    used = {each.day: each.used for each in usage_by_day(holder, "credits", zone=ZoneInfo("UTC"), now=now)}
+    used = {each.day: each.used for each in read_usage(holder, "credits", zone=ZoneInfo("UTC"), now=now).days}
     assert {day: amount for day, amount in used.items() if amount} == {
         (now - timedelta(days=20)).date(): 60,
         (now - timedelta(days=10)).date(): -20,

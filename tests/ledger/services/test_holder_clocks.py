@@ -13,7 +13,7 @@ from ledger.audit.auditing import audit
 from ledger.database.locks import holder_lock
 from ledger.database.statements import fetch_value
 from ledger.errors import BudgetExceeded, ClocksDiffer, ClocksOff, HoldClosed, InsufficientCredits, Invalid
-from ledger.portal.usage import usage_by_day
+from ledger.portal.usage import read_usage
 from ledger.rules import ClockRequest, Entry, GrantRequest, SpendRequest
 from ledger.rules.instants import from_us
 from ledger.services import expiration
@@ -293,7 +293,7 @@ def test_the_customers_page_counts_the_days_of_the_clock():
     move(MARCH + DAY)
     services.spend(holder_id="ada", amount=3, idempotency_key="s2")
     move(MARCH + 2 * DAY)
-    used = usage_by_day("ada", "credits", zone=ZoneInfo("UTC"), now=reads.balance("ada").as_of)
+    used = read_usage("ada", "credits", zone=ZoneInfo("UTC"), now=reads.balance("ada").as_of).days
     assert [(each.day.isoformat(), each.used) for each in used[-4:]] == [
         ("2040-02-29", 0), ("2040-03-01", 1), ("2040-03-02", 3), ("2040-03-03", 0),
     ]  # fmt: skip
