@@ -318,3 +318,16 @@ def test_an_order_is_stored_although_the_holder_is_busy_and_the_next_run_sets_th
     assert overage_of(holder) is None
     run()
     assert overage_of(holder).limit == 60
+
+
+def test_a_refund_after_the_end_of_the_subscription_is_credited_by_the_next_run(holder):
+    subscription = subscribed(holder, allowance=None)
+    spent = spend(holder, 100)
+    amend_subscription(ref=subscription.ref, effective_at=START + DAY, wish=Wish(sets_end=True, ends_at=FEBRUARY))
+    move(holder, MARCH)
+    run()
+    assert overage_lines(subscription) == [("01-01", "usage", "100", 200)]
+    refund(holder, spent, 30)
+    run()
+    assert overage_lines(subscription)[1:] == [("01-01", "late_usage", "70", -60)]
+    assert_clean(holder)
