@@ -88,7 +88,7 @@ def test_its_mail_has_the_amount_the_day_the_account_and_the_invoice(today: Any)
     [message] = outbox.outbox
     body = message.body.replace("\xa0", " ")
     assert message.subject == f"Reminder: invoice {invoice.number} from {SELLER['name']} is overdue"
-    assert "60.00 EUR is still to be paid" in body
+    assert "60.00 EUR is still due" in body
     assert "IBAN: DE02 1203 0000 0000 2020 51" in body
     assert f"Reference: {invoice.number}" in body
     assert [kind for _, _, kind in message.attachments] == ["application/pdf"]
