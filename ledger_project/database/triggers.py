@@ -14,7 +14,7 @@ from ledger_project.database.optional_tables import is_left_out, triggers_of
 TRIGGERS: Final[dict[str, frozenset[str]]] = {
     table: triggers_of(table, names)
     for table, names in {
-        "ledger_entry": "append_only counted follows",
+        "ledger_entry": "append_only counted follows summed",
         "ledger_batch": "append_only registered",
         "ledger_rate": "append_only registered",
         "ledger_month_close": "append_only registered",
@@ -93,7 +93,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
 PARTITIONS_HAVE: Final = frozenset({"append_only"})
 ALWAYS: Final = "A"
 COMPUTING: Final = frozenset(
-    {"registered", "told", "unregistered", "mailed", "starts", "chained", "digested", "keeps_rest", "counted"}
+    {"registered", "told", "unregistered", "mailed", "starts", "chained", "digested", "keeps_rest", "counted", "summed"}
 )
 """They write or compute something, which a copied row comes with."""
 ORDINARY: Final = "O"
