@@ -29,7 +29,6 @@ class RowOperation:
         is_possible: takes the row; False hides the button.
         listed: takes the rows of a list, and returns the ids of those that lead to the form there too, by a number of queries
             that does not depend on the rows; None: no list offers it.
-        is_first: shows the button beside the others instead of in the menu "More".
     """
 
     name: str
@@ -40,7 +39,6 @@ class RowOperation:
     view: Callable[[Any, Any, Any], Any]
     is_possible: Callable[[Any], bool]
     listed: Callable[[Sequence[Any]], Collection[int]] | None = None
-    is_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,9 @@ class RowPage:
         """Return the tables that were added about a row."""
         return [part for each in self._parts for part in each(row)]
 
-    def operation_names(self, *, first: bool = False) -> list[str]:
-        """Return the names of the buttons that were added: those of the menu, or those that stand first."""
-        return [each.name for each in self.operations.values() if each.is_first is first]
+    def operation_names(self) -> list[str]:
+        """Return the names of the buttons that were added."""
+        return list(self.operations)
 
     def listed_for(self, rows: Sequence[Any]) -> dict[int, list[RowOperation]]:
         """Return the operations that a list offers, by the id of their row."""

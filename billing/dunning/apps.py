@@ -54,7 +54,6 @@ class DunningConfig(applications.LedgerApplication):
                 url_path="remind-now",
                 view=_remind,
                 is_possible=lambda invoice: invoice.is_late,
-                is_first=True,
                 listed=_without_hold,
             )
         )

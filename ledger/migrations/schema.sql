@@ -1218,7 +1218,7 @@ BEGIN
                 WHEN 'capture' THEN (SELECT COALESCE(sum((part ->> 1)::numeric), 0) FROM json_array_elements(e.drawn) AS part)
                 WHEN 'refund' THEN -e.amount
             END::numeric AS amount,
-            CASE e.kind WHEN 'refund' THEN -COALESCE(e.postpaid, 0) ELSE COALESCE(e.postpaid, 0) END AS postpaid,
+            COALESCE(CASE WHEN e.kind = 'refund' THEN -e.postpaid WHEN e.kind IN ('spend', 'capture') THEN e.postpaid END, 0) AS postpaid,
             COALESCE(u.rating ->> 'rate', h.rating ->> 'rate') AS rate,
             COALESCE(h.metadata::jsonb, '{}') || COALESCE(u.metadata::jsonb, '{}') AS labels
         FROM ledger_entry e

@@ -102,8 +102,14 @@ def find(request: Any, word: str) -> list[Found]:
 
 
 def guess(request: Any, word: str) -> list[Found]:
-    """Return the same for words with one typo."""
-    return _find(request, [alert for alert in alerts() if _fits(resembles, word, alert)], word)
+    """Return the same for words with one typo. A single word resembles the whole name only: nouns of pages find no alerts."""
+    typed = words_of(word)
+    fitting = [
+        alert
+        for alert in alerts()
+        if (resembles(typed, words_of(alert.name)) if len(typed) == 1 else _fits(resembles, word, alert))
+    ]
+    return _find(request, fitting, word)
 
 
 def _fits(compare: Any, word: str, alert: Alert) -> bool:

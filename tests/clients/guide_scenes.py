@@ -84,11 +84,8 @@ def _reference(call: Caller) -> dict[str, str]:
 
 
 def _reminded(call: Caller) -> dict[str, str]:
-    """An overdue invoice: its customer's test clock is 40 days ahead."""
-    customer = customer_of(call, "CUST-8", holder="reminded", email="ada@example.com")
-    invoice = one_off_invoice(call, customer)
-    call.write("holders/reminded/test-clock", {"now": (datetime.now(UTC) + timedelta(days=40)).isoformat()}, "PUT")
-    return {"INVOICE": str(invoice)}
+    """An open invoice of a customer with an address of e-mail."""
+    return {"INVOICE": str(one_off_invoice(call, customer_of(call, "CUST-8", holder_id="reminded", email="ada@example.com")))}
 
 
 def _erased(call: Caller) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import keyword
 import re
 from functools import cache
 from pathlib import Path
@@ -103,6 +104,11 @@ def test_each_call_has_every_field_of_the_document() -> None:
         check_fields(operation_id)
 
 
+def arguments(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as arguments: one that is a word of Python ends with _."""
+    return {f"{name}_" if keyword.iskeyword(name) else name: each for name, each in fields.items()}
+
+
 def check_fields(operation_id: str) -> None:
     path, method, operation = operations()[operation_id]
     by_place: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
@@ -120,7 +126,7 @@ def check_fields(operation_id: str) -> None:
     in_headers = {HEADERS[name]: {"If-Match": 7}.get(name, "key-1") for name in by_place["header"]}
 
     function = getattr(calls, generate.name_of(operation_id))
-    call = function(*in_path.values(), **{**body, **in_query, **in_headers})
+    call = function(*in_path.values(), **arguments({**body, **in_query, **in_headers}))
 
     assert call.method == method.upper()
     assert call.path == path.format(**in_path)
@@ -136,7 +142,8 @@ def check_fields(operation_id: str) -> None:
     # A dry run is no write, and so is what needs no key.
     assert not call.is_write
     needs_key = "Idempotency-Key" in by_place["header"]
-    again = function(*in_path.values(), **{**body, **{name: value for name, value in in_query.items() if name != "dry_run"}})
+    without_dry_run = {name: each for name, each in in_query.items() if name != "dry_run"}
+    again = function(*in_path.values(), **arguments({**body, **without_dry_run}))
     assert again.is_write == needs_key
 
     content = operation["responses"]["200"]["content"]

@@ -156,7 +156,6 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "record_payment",
         "pay",
         "credit",
-        *INVOICE_PAGE.operation_names(first=True),
         {
             "title": "More",
             "icon": "more_horiz",

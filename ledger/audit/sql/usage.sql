@@ -13,7 +13,7 @@ WITH summed AS (
     -- What was taken of lots, and the debt that a spend made.
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.sequence AS used_by, timezone('UTC', COALESCE(e.effective_at, e.recorded_at)) AS at,
-        CASE WHEN e.kind = 'spend' THEN abs(e.amount) ELSE (
+        CASE e.kind WHEN 'spend' THEN abs(e.amount) WHEN 'capture' THEN (
             SELECT COALESCE(sum((d ->> 1)::numeric), 0) FROM json_array_elements(e.drawn) AS d
         ) END AS amount,
         COALESCE(e.postpaid, 0)::numeric AS postpaid

@@ -13,12 +13,17 @@ from billing.api.paths import PathParameter
 from billing.books.api import urls as book_urls
 from billing.dunning.api import paths as dunning_paths
 from billing.dunning.api import urls as dunning_urls
+from billing.payments.api import paths as payment_paths
+from billing.payments.api import urls as payment_urls
 from ledger_project.api.documents import openapi_document
 
 DECLARED = {
-    each.name: each for module in (paths, dunning_paths) for each in vars(module).values() if isinstance(each, PathParameter)
+    each.name: each
+    for module in (paths, dunning_paths, payment_paths)
+    for each in vars(module).values()
+    if isinstance(each, PathParameter)
 }
-PATTERNS: list[URLPattern] = [*urls.urlpatterns, *book_urls.urlpatterns, *dunning_urls.urlpatterns]
+PATTERNS: list[URLPattern] = [*urls.urlpatterns, *book_urls.urlpatterns, *dunning_urls.urlpatterns, *payment_urls.urlpatterns]
 TYPED: dict[str, list[Any]] = {
     "ref": ["SUB-1234", "a", "x" * 64, "x" * 65, "", "a b", "-a"],
     "row_id": [1, 10, 0, -1],

@@ -79,7 +79,7 @@ def test_a_pdf_has_the_decimals_of_the_currency_and_no_e_invoice(shown, language
     assert f"{shown.rate} % {'on' if language == 'en' else 'auf'} {net} {tax}" in text
     assert not has_xml(pdf)
     assert [fault.rule for fault in faults_of(invoice_source(invoice.pk))] == ["BR-53"], "e-invoices are in euro"
-    assert page_of(invoice_source(invoice.pk))["payment"]["qr"] is None, "the code of a transfer is in euro"
+    assert page_of(invoice_source(invoice.pk))["payment"]["codes"] == [], "the code of a transfer is in euro"
 
 
 @BOTH

@@ -69,6 +69,7 @@ SCOPES_OF_THE_LEDGER = {
     "GET /v1/holders": "ledger:read",
     "GET /v1/holders/{holder}": "ledger:read",
     "GET /v1/holders/{holder}/balance": "ledger:read",
+    "GET /v1/holders/{holder}/usage": "ledger:read",
     "GET /v1/holders/{holder}/entries": "ledger:read",
     "GET /v1/holders/{holder}/grants": "ledger:read",
     "GET /v1/holders/{holder}/lots": "ledger:read",

@@ -72,11 +72,14 @@ def test_every_page_of_a_form_with_a_stake_can_try_it_out() -> None:
         "HoldPage",
         "ReleasePage",
         "AgainPage",
+        "ReminderPage",
     }
 
 
 def _pages(base: type) -> list[type]:
     admin.autodiscover()
+    # Buttons that other applications add load their pages when they are pressed.
+    import_module("billing.dunning.pages.reminders")
     # It is loaded with the page that it belongs to.
     import_module("billing.dunning.pages.holds")
     return [each for child in base.__subclasses__() for each in (child, *_pages(child))]
