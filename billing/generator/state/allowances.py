@@ -175,12 +175,12 @@ def _give_back(holder: Lock, subscription: SubscriptionState, claim: Claim, cut:
     passed = snapshot["left"]
     if grant is not None and snapshot["holder_id"] == subscription.holder_id:
         account = journal.read(holder, subscription.holder_id, snapshot["credit_type"])
-        lot = account.state.lot(grant)
-        if lot is None or lot.is_expired(account.state.now_us):
+        remaining = _unspent(account).get(grant)
+        if remaining is None:
             passed = _left(holder, snapshot)
             grant = None if passed else grant
         else:
-            returned = min(lot.remaining, max(share - passed, 0))
+            returned = min(remaining, max(share - passed, 0))
     if returned:
         ledger.revoke_under(
             holder,
@@ -302,7 +302,7 @@ class EarlyGrants:
             return 0
         with holder_lock(self._subscription.holder_id) as holder:
             state = journal.read(holder, self._subscription.holder_id, credit_type).state
-        return sum(lot.remaining for lot in state.lots if lot.grant in grants and lot.applies_to is None)
+        return sum(lot.remaining for lot in state.settled.lots if lot.grant in grants and lot.applies_to is None)
 
     def end(self) -> None:
         """Take away the rest of all temporary credits."""
@@ -393,6 +393,11 @@ def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _Allowanc
     return AllowanceGrant(snapshot["credit_type"], amount, entry.sequence, lapsed_at, claim.id, claim.starts_at, claim.ends_at)
 
 
+def _unspent(account: journal.LockedAccount) -> dict[int, int]:
+    """Return the credits of each open grant now, also those that expired holds give back: a revocation books these first."""
+    return {lot.grant: lot.remaining for lot in account.state.settled.lots}
+
+
 def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
     """Return the holder's grants of earlier periods that roll over, by credit type."""
     newest = fetch_rows(_json, NEWEST, [subscription.id])
@@ -413,8 +418,7 @@ def _without_lapsed(
         if span.rollover_cap is None:
             continue
         if span.credit_type not in unspent:
-            state = journal.read(holder, subscription.holder_id, span.credit_type).state
-            left = {lot.grant: lot.remaining for lot in state.lots}
+            left = _unspent(journal.read(holder, subscription.holder_id, span.credit_type))
             # Earlier grants have their sequences, which are above 0; these have none yet.
             unspent[span.credit_type] = [(one, left[one]) for one in rollover_grants.get(span.credit_type, []) if left.get(one)]
         so_far = unspent[span.credit_type]
@@ -433,8 +437,7 @@ def _lapse(
     """Take back unspent credits beyond the cap; `rollover_grants` keeps the grants with unspent credits."""
     span = allowance.span
     assert span.rollover_cap is not None
-    state = journal.read(holder, subscription.holder_id, span.credit_type).state
-    left = {lot.grant: lot.remaining for lot in state.lots}
+    left = _unspent(journal.read(holder, subscription.holder_id, span.credit_type))
     unspent = [(grant, left[grant]) for grant in rollover_grants.get(span.credit_type, []) if left.get(grant)]
     lapsing = over_cap(unspent, span.rollover_cap)
     for grant, amount in lapsing:

@@ -188,6 +188,27 @@ def test_an_end_that_is_withdrawn_or_put_off_before_it_comes_grants_what_it_cut_
     assert findings_of("credits", "ledger", "billing") == []
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("held", [50, 100])
+def test_what_an_expired_hold_gives_back_goes_back_too_when_a_change_cuts_the_allowance(held: int, is_late: bool) -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH))
+    run_at(holder, subscription, day(1))
+    services.hold(holder_id=holder, amount=held, expires_at=day(1, 9), idempotency_key="hold")
+    amend(subscription, day(1, 10), sets_end=True, ends_at=day(1, 10))
+    # No request has booked the expiry of the hold.
+    run_at(holder, subscription, day(1, 20) if is_late else day(1, 10))
+    assert available(holder) == floor(100 * 9 / 31)
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+def test_what_an_expired_hold_gives_back_counts_against_the_cap_of_what_rolls_over() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, rollover_cap=20))
+    run_at(holder, subscription, day(1))
+    services.hold(holder_id=holder, amount=90, expires_at=day(1, 9), idempotency_key="hold")
+    run_at(holder, subscription, day(2))
+    assert available(holder) == 20 + 100
+
+
 @pytest.mark.parametrize(
     ("fee", "granted_until"),
     [
