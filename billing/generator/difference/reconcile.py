@@ -20,6 +20,7 @@ from billing.generator.state.open_claims import (
     has_same_price,
     has_same_terms,
     not_as_claimed_from,
+    unused_since,
     unused_stretches,
 )
 from billing.generator.state.spans import ItemSpan, parts_until
@@ -96,19 +97,21 @@ def joined(targets: Sequence[Target]) -> Target:
 def recurring_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:
     """Return the difference between the recurring spans of an item and its claims."""
     given_back: list[Credit] = []
-    later: list[tuple[datetime, datetime]] = []
+    later: dict[tuple[datetime, datetime], datetime] = {}
+    unused = {claim.id: unused_stretches(claim, spans) for claim in claims}
+    starts = {end: start for gaps in unused.values() for start, end in gaps}
     for claim in claims:
-        unused = unused_stretches(claim, spans)
-        later += [gap for gap in unused if gap[0] > as_of]
-        if any(start <= as_of for start, _ in unused):
-            given_back.append(credit_for(claim, [gap for gap in unused if gap[0] <= as_of], spans))
+        since = {gap: gap[0] if gap[0] <= as_of else unused_since(gap[0], starts, spans) for gap in unused[claim.id]}
+        later |= {gap: at for gap, at in since.items() if at > as_of}
+        if now := [gap for gap in since if gap not in later]:
+            given_back.append(credit_for(claim, now, spans))
     charges = [
         charge
         for span, part in _parts_of(spans, claims, as_of)
         if due(span.price.timing, part, as_of)
-        for charge in _charges(span, part, [c for c in claims if has_same_terms(span, c)], later)
+        for charge in _charges(span, part, [c for c in claims if has_same_terms(span, c)], list(later))
     ]
-    return Target(credits=tuple(given_back), charges=tuple(charges), credits_due_at=tuple(start for start, _ in later))
+    return Target(credits=tuple(given_back), charges=tuple(charges), credits_due_at=tuple(later.values()))
 
 
 def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:

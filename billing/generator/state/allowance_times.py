@@ -182,11 +182,13 @@ def reconcile_allowances(
         since: what ends before it is settled; a part of the target that contains it is there in whole.
     """
     parts = list(takewhile(lambda one: one.part.start <= as_of, _parts(spans, since)))
-    begun = sorted((one for one in held if one.start <= as_of), key=lambda one: one.start)
-    later = [one.start for one in held if one.start > as_of]
+    later: list[datetime] = []
     cut: list[CutAllowance] = []
     kept: list[tuple[AllowancePart, TimeSpan]] = []
-    for claim in begun:
+    for claim in sorted(held, key=lambda one: one.start):
+        if claim.start > as_of and not _continues_cut(claim, cut, parts):
+            later.append(claim.start)
+            continue
         of = next((one for one in parts if one.part.start <= claim.start < one.part.end and one.terms == claim.terms), None)
         if of is None:
             cut.append(CutAllowance(claim, claim.start, 0))
@@ -203,6 +205,14 @@ def reconcile_allowances(
             if start < end:
                 due.append(Allowance(one, TimeSpan(start, end), one.until(end) - one.until(start), _begins(one, start, parts)))
     return AllowanceDifference(cut, sorted(due, key=lambda one: one.part.start))
+
+
+def _continues_cut(claim: HeldAllowance, cut: Sequence[CutAllowance], parts: Iterable[AllowancePart]) -> bool:
+    """Return whether the claim goes on where one ended that a change has cut, without a change between them.
+
+    What an end cut off that was withdrawn before it came is a second claim; the two count as one.
+    """
+    return any(one.claim.end == claim.start for one in cut) and any(of.part.start < claim.start < of.part.end for of in parts)
 
 
 def _begins(of: AllowancePart, start: datetime, parts: Iterable[AllowancePart]) -> bool:

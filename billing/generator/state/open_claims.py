@@ -145,6 +145,20 @@ def unused_stretches(claim: OpenClaim, spans: Sequence[ItemSpan]) -> list[tuple[
     return [piece for gap in gaps for piece in _cut(gap, changes)]
 
 
+def unused_since(start: datetime, unused: Mapping[datetime, datetime], spans: Sequence[ItemSpan]) -> datetime:
+    """Return when the change took effect because of which a stretch is unused: its start, or that of the stretch it continues.
+
+    Two claims without a change between them count as one: the time that a withdrawn end had cut off has a claim of its own.
+
+    Args:
+        unused: the unused stretches of all claims of the item, the start of each by its end.
+    """
+    changes = {at for span in spans for at in (span.start, span.end)}
+    while start in unused and start not in changes:
+        start = unused[start]
+    return start
+
+
 def not_as_claimed_from(claim: OpenClaim, spans: Sequence[ItemSpan]) -> datetime:
     """Return the first instant at which the item does not count at the price of a usage claim."""
     unused = _without_spans(claim, [span for span in spans if has_same_price(span, claim)])

@@ -284,3 +284,25 @@ def test_a_run_as_of_an_earlier_instant_charges_nothing_that_is_billed_at_other_
     assert bill(subscription, at(4, 1)) == []
     assert line_amounts(bill(subscription, at(4, 16))) == [[("credit", -3000), ("recurring", 1500), ("carried", 1500)]]
     assert bill(subscription, at(4, 17)) == []
+
+
+def test_a_change_counts_at_once_also_for_the_time_that_a_withdrawn_end_had_cut_off():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code, ends_at=at(1, 21))
+    # Two claims: up to the end, and what it had cut off.
+    assert line_amounts(bill(subscription, at(1, 2))) == [[("recurring", 2000)]]
+    amend(subscription, at(1, 3), sets_end=True, ends_at=None)
+    assert line_amounts(bill(subscription, at(1, 3))) == [[("recurring", 1100)]]
+    amend(subscription, at(1, 11), quantities={"base": Decimal(3)})
+    # From the 11th: 10 and 11 days at 1.00 go back, and 21 days at 3.00 are charged.
+    assert line_amounts(bill(subscription, at(1, 11))) == [[("credit", -1000), ("recurring", 6300), ("credit", -1100)]]
+    assert bill(subscription, at(1, 31)) == []
+
+
+def test_a_change_that_is_to_come_gives_nothing_back_of_what_a_withdrawn_end_had_cut_off_before_it_comes():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code, ends_at=at(1, 21))
+    bill(subscription, at(1, 2))
+    amend(subscription, at(1, 3), sets_end=True, ends_at=None)
+    bill(subscription, at(1, 3))
+    amend(subscription, at(1, 11), quantities={"base": Decimal(3)})
+    assert bill(subscription, at(1, 10)) == []
+    assert line_amounts(bill(subscription, at(1, 12))) == [[("credit", -1000), ("recurring", 6300), ("credit", -1100)]]

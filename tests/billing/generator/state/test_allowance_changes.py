@@ -188,6 +188,21 @@ def test_an_end_that_is_withdrawn_or_put_off_before_it_comes_grants_what_it_cut_
     assert findings_of("credits", "ledger", "billing") == []
 
 
+def test_a_change_cuts_at_once_also_what_was_granted_for_the_time_that_a_withdrawn_end_had_cut_off() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, per_quantity_of="fee"), ends_at=day(1, 16))
+    run_at(holder, subscription, day(1, 2))
+    amend(subscription, day(1, 2), sets_end=True, ends_at=None)
+    run_at(holder, subscription, day(1, 3))
+    amend(subscription, day(1, 8), quantities={"fee": Decimal(3)})
+    run_at(holder, subscription, day(1, 8))
+    # 7 of 31 days of 100, and 24 of 300.
+    assert available(holder) == floor(100 * 7 / 31) + floor(300 * 24 / 31)
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(2))]
+    run_at(holder, subscription, day(1, 20))
+    assert available(holder) == floor(100 * 7 / 31) + floor(300 * 24 / 31)
+    assert findings_of("credits", "ledger", "billing") == []
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("held", [50, 100])
 def test_what_an_expired_hold_gives_back_goes_back_too_when_a_change_cuts_the_allowance(held: int, is_late: bool) -> None:

@@ -91,18 +91,31 @@ class Run:
         billed = self.of.live("recurring", key)
         until = max([self.as_of, *(known.end for known in billed)])
         wanted = [s for s in self.of.stretches(key, until) if price_of(s, key)["kind"] == "recurring"]
+        unused = {id(known): self._unused(known) for known in billed}
         for known in billed:
-            self._give_back_unused(known, wanted)
+            self._give_back_unused(known, [time for time in unused[id(known)] if self._has_come(key, time, unused)], wanted)
         for stretch in wanted:
             if self.as_of >= (stretch.start if is_due_at_start(price_of(stretch, key)) else stretch.end):
                 self._charge(key, stretch, [known for known in billed if known.stretch.has_terms_of(stretch)])
 
-    def _give_back_unused(self, billed: Billed, wanted: list[Stretch]) -> None:
+    def _changes(self, key: str) -> list[datetime]:
+        return [instant for span in self.of.spans(key) for instant in (span.start, span.end)]
+
+    def _unused(self, billed: Billed) -> list[Time]:
+        """What of it did not count as it was billed, in pieces from change to change."""
+        same = [(span.start, span.end) for span in self.of.spans(billed.key) if billed.stretch.has_terms_of(span)]
+        return cut_at(without(billed.stretch.time, same), self._changes(billed.key))
+
+    def _has_come(self, key: str, time: Time, unused: dict[int, list[Time]]) -> bool:
+        """Whether the change has come that made it unused; what was billed in two pieces that touch changes as one."""
+        start = time[0]
+        touching = {end: before for times in unused.values() for before, end in times}
+        while start in touching and start not in self._changes(key):
+            start = touching[start]
+        return start <= self.as_of
+
+    def _give_back_unused(self, billed: Billed, unused: list[Time], wanted: list[Stretch]) -> None:
         """Give back what is not used, each stretch once it is not used, one after the other."""
-        spans = self.of.spans(billed.key)
-        same = [(span.start, span.end) for span in spans if billed.stretch.has_terms_of(span)]
-        changes = [instant for span in spans for instant in (span.start, span.end)]
-        unused = [time for time in cut_at(without(billed.stretch.time, same), changes) if time[0] <= self.as_of]
         given: list[tuple[Time, int]] = []
         left = [billed]
         for start, end in unused:
