@@ -22,6 +22,7 @@ from billing.request_keys import WriteResult, execute_once, request_digest_of
 from billing.tax_providers.asking import asks_taxes
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.transactions import locked_transaction
+from ledger.errors import Invalid, Refused
 from ledger.portal.parts import Cell, Shown, Step
 from ledger.services import preview
 from ledger.typesetting.languages import Language
@@ -56,6 +57,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "not_on_offer": "This plan is not on offer for this subscription, so nothing was changed. Please ask us.",
         "ends_already": "The subscription ends already on {day}, so nothing was changed.",
         "ends_not": "The subscription is not cancelled, so nothing was changed.",
+        "refused": "The subscription has terms with which this cannot be done here, so nothing was changed. Please ask us.",
         "overdue": "The subscription is suspended, so nothing was changed. Please pay the overdue invoice first, or ask us.",
     },
     "de": {
@@ -82,6 +84,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "not_on_offer": "Dieser Tarif wird dafür nicht angeboten; es wurde nichts geändert. Bitte fragen Sie uns.",
         "ends_already": "Das Abonnement endet schon am {day}; es wurde nichts geändert.",
         "ends_not": "Das Abonnement ist nicht gekündigt; es wurde nichts geändert.",
+        "refused": "Die Bedingungen des Abonnements lassen das hier nicht zu; es wurde nichts geändert. Bitte fragen Sie uns.",
         "overdue": "Das Abonnement ruht; es wurde nichts geändert. Bitte bezahlen Sie, was überfällig ist, oder fragen Sie uns.",
     },
 }
@@ -165,6 +168,8 @@ class CustomerPlans:
             return self._confirm(asked, shown)
         except _NotPossible as refusal:
             return _refusal(refusal, shown.language)
+        except (Invalid, Refused):
+            return _refusal(_NotPossible("refused"), shown.language)
 
     def step(self, name: str, shown: Shown) -> Step | None:
         """See `ledger.portal.parts.Customer`."""
@@ -178,6 +183,8 @@ class CustomerPlans:
             return self._move_step(running, asked, shown) if asked.verb == MOVE else self._cancel_step(running, asked, shown)
         except _NotPossible as refusal:
             return _refusal(refusal, shown.language)
+        except (Invalid, Refused):  # the amendment itself, as an operator's would be
+            return _refusal(_NotPossible("refused"), shown.language)
 
     # What is possible --------------------------------------------------------------------------------
 

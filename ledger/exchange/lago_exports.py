@@ -19,9 +19,9 @@ from ledger.exchange.sources import (
     SourceRows,
     Terms,
     WholeExport,
+    declare_whole_export,
     object_of,
     read_time,
-    reads,
     without_empty,
 )
 from ledger.values import MINOR_DIGITS
@@ -51,7 +51,7 @@ INTERVALS: Final = {
 """Of a rule of a wallet, as the unit and number of a recurring grant's period."""
 
 
-@reads(WHOLE)
+@declare_whole_export(WHOLE)
 def read_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return the history of each wallet at its own times: what was purchased, granted, invoiced and voided.
 
@@ -84,7 +84,7 @@ def read_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
 
 
 def _of_rules(wallets: Iterable[Mapping[str, Any]], terms: Terms) -> tuple[list[Line], list[LeftOut]]:
-    """Return the recurring grants of the wallets' rules, and the rules that are none here."""
+    """Return the recurring grants of the wallets' rules, and the rules that no recurring grant can do."""
     rows: list[Line] = []
     left_out: list[LeftOut] = []
     for wallet in wallets:

@@ -17,9 +17,9 @@ from ledger.exchange.sources import (
     SourceRows,
     Terms,
     WholeExport,
+    declare_whole_export,
     object_of,
     read_time,
-    reads,
     without_empty,
 )
 
@@ -45,7 +45,7 @@ _ONE_UNIT: Final = re.compile(r"P([1-9]\d{0,2})([DWMY])")
 """A duration of ISO 8601 in days, weeks, months or years."""
 
 
-@reads(WHOLE)
+@declare_whole_export(WHOLE)
 def read_openmeter(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return what is left of each grant of metered entitlements, and which of them come again.
 

@@ -122,7 +122,7 @@ Source = Callable[[Iterable[Line], Terms], SourceRows]
 _WHOLE: Final = "whole_export"
 
 
-def reads(whole: WholeExport) -> Callable[[Source], Source]:
+def declare_whole_export(whole: WholeExport) -> Callable[[Source], Source]:
     """Declare what a whole export has that the decorated source reads."""
 
     def declare(source: Source) -> Source:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ledger.exchange.files import Line
-from ledger.exchange.sources import SourceError, SourceRows, Terms, WholeExport, object_of, reads, without_empty
+from ledger.exchange.sources import SourceError, SourceRows, Terms, WholeExport, declare_whole_export, object_of, without_empty
 
 WHOLE: Final = WholeExport(
     objects="the `billing.credit_grant` objects, and the `billing.credit_balance_transaction` objects of their customers",
@@ -38,7 +38,7 @@ def _id_of(value: Any) -> Any:
     return value.get("id") if isinstance(value, Mapping) else value
 
 
-@reads(WHOLE)
+@declare_whole_export(WHOLE)
 def read_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return what is left of each credit grant, as a grant with its terms and cost.
 

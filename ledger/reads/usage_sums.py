@@ -12,7 +12,7 @@ LABEL: Final = "label:"
 NAMED_VALUES: Final = 200
 """How many values of a label have a sum of their own on a day, of an account with more than SUMMED_ENTRIES entries."""
 SUMMED_ENTRIES: Final = 256
-"""After so many entries of an account, the database sums them up; a read adds at most so many that are not summed up yet."""
+"""The database sums up the entries of an account in groups of this number; a read adds those that are not summed up yet."""
 QUARTER: Final = timedelta(minutes=15)
 MICROSECOND: Final = timedelta(microseconds=1)
 BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)

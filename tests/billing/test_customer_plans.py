@@ -227,6 +227,20 @@ def test_a_move_is_refused_by_name_and_nothing_is_written(
     assert written() == before
 
 
+def test_what_the_terms_refuse_is_said_before_and_at_the_button(client: Client, subscription: Subscription) -> None:
+    """Another subscription has the overage of the account; trying again later would not help."""
+    overage = {"price": {"model": "unit", "unit_amount": "0.02"}, "limit_credits": 60}
+    many = PlanFactory(code="many", name="Many", prices=[recurring("base", "1.00")], overage=overage)
+    SubscriptionFactory(customer=subscription.customer.ref, plan="many", started_at=NOW)
+    page, before = Page(client, plans=["many"]), written()
+    for refused in (
+        client.get(action(page, name_of(subscription, "plan_move", many.pk), "steps")),
+        client.post(action(page, name_of(subscription, "plan_move", many.pk, 1))),
+    ):
+        assert "terms with which this cannot be done here" in refused.content.decode(), refused.status_code
+    assert written() == before
+
+
 def test_a_cancellation_is_refused_by_name_where_it_is_cancelled_or_not(client: Client, subscription: Subscription) -> None:
     page = Page(client)
     refused = client.post(action(page, name_of(subscription, "plan_keep", 1)))

@@ -20,7 +20,9 @@ from ledger.rules.budget_states import MAX_SUBJECT_CHARACTERS
 from ledger.rules.requests import REQUEST_OPTIONS, REQUESTS, CountedIn, Reason
 from ledger.values import (
     CREDIT_TYPE,
+    EARLIEST_YEAR,
     HOLDER_ID,
+    LATEST_YEAR,
     MAX_ACTOR_CHARACTERS,
     MAX_REFERENCE_CHARACTERS,
     MAX_SEQUENCE,
@@ -318,7 +320,12 @@ class Start(Text):
 
     def read(self, value: Any) -> Any:
         given = super().read(value)
-        return Day().read(given) if len(given) == len("2026-01-31") else Time().read(given)
+        if len(given) != len("2026-01-31"):
+            return Time().read(given)
+        day = Day().read(given)
+        if not EARLIEST_YEAR <= day.year <= LATEST_YEAR:
+            raise InvalidValue("out-of-range", f"This must be in the years {EARLIEST_YEAR} to {LATEST_YEAR}.")
+        return day
 
 
 MOST_USAGE_DAYS: Final = 366
