@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import AppConfig, apps
+from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.checks import register as register_check
 from django.core.exceptions import ImproperlyConfigured
@@ -63,6 +64,7 @@ class BillingConfig(AppConfig):
         ensure_declared(tables_about_people())
         register_check(_check_limits, "billing", conf.CHECKS)
         register_check(_check_lookups, "billing", conf.CHECKS)
+        register_check(_check_payments, "billing", conf.CHECKS)
         register_check(_check_tax_provider, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_letterhead(letterhead)
@@ -129,6 +131,13 @@ def _check_lookups(app_configs: Any, **options: Any) -> list[CheckMessage]:
     if not conf.VIES_URL.value or apps.is_installed("billing.tax_services"):
         return []
     return [Error("LEDGER_VIES_URL needs 'billing.tax_services' in INSTALLED_APPS.", id="billing.E004")]
+
+
+def _check_payments(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Report providers of payments that no installed application calls (billing.E006)."""
+    if not getattr(settings, "PAYMENT_PROVIDERS", {}) or apps.is_installed("billing.payments"):
+        return []
+    return [Error("settings.PAYMENT_PROVIDERS needs 'billing.payments' in INSTALLED_APPS.", id="billing.E006")]
 
 
 def _check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Generic, Literal, TypeVar
 
+from django.apps import apps
 from django.conf import settings
 from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS
@@ -27,6 +28,7 @@ class Setting(Generic[T]):
         least: the smallest whole number.
         pattern: matches the string, or each string of a list.
         derived: returns the value where none is given, from Django's settings; None: the default.
+        application: alone reads it, and can be left out; empty: the ledger itself reads it.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Setting(Generic[T]):
     least: int = 0
     pattern: str = ".*"
     derived: Callable[[], T] | None = None
+    application: str = ""
 
     @cached_property
     def value(self) -> T:
@@ -115,22 +118,43 @@ TRUSTED_PROXIES: Final = Setting(
     "TRUSTED_PROXIES", 0, "How many of your proxies forward a request; each adds the address that it saw to X-Forwarded-For."
 )
 SIGNAL_ALLOWED_NETWORKS: Final = Setting[list[str]](
-    "SIGNAL_ALLOWED_NETWORKS", [], "Networks to which signals may be sent although they are not public, such as 10.1.0.0/16."
+    "SIGNAL_ALLOWED_NETWORKS",
+    [],
+    "Networks to which signals may be sent although they are not public, such as 10.1.0.0/16.",
+    application="ledger.signals",
 )
 SIGNAL_PLAIN_HTTP: Final = Setting(
-    "SIGNAL_PLAIN_HTTP", False, "Also send signals to http:// addresses, where others on the way can read them."
+    "SIGNAL_PLAIN_HTTP",
+    False,
+    "Also send signals to http:// addresses, where others on the way can read them.",
+    application="ledger.signals",
 )
 SIGNAL_MAIL_FROM: Final = Setting(
-    "SIGNAL_MAIL_FROM", "", "The sender of signals that are mailed, such as ledger@shop.example; empty: none are."
+    "SIGNAL_MAIL_FROM",
+    "",
+    "The sender of signals that are mailed, such as ledger@shop.example; empty: none are.",
+    application="ledger.signals",
 )
 SIGNAL_TIMEOUT_SECONDS: Final = Setting(
-    "SIGNAL_TIMEOUT_SECONDS", 10, "How long one request to a receiver may take in all.", least=1
+    "SIGNAL_TIMEOUT_SECONDS",
+    10,
+    "How long one request to a receiver may take in all.",
+    least=1,
+    application="ledger.signals",
 )
 SIGNAL_DISABLED_AFTER_DAYS: Final = Setting(
-    "SIGNAL_DISABLED_AFTER_DAYS", 5, "After how many days without a success a webhook is disabled.", least=1
+    "SIGNAL_DISABLED_AFTER_DAYS",
+    5,
+    "After how many days without a success a webhook is disabled.",
+    least=1,
+    application="ledger.signals",
 )
 SIGNAL_KEPT_DAYS: Final = Setting(
-    "SIGNAL_KEPT_DAYS", 30, "How long signals are kept, with their deliveries and attempts, whether delivered or not.", least=1
+    "SIGNAL_KEPT_DAYS",
+    30,
+    "How long signals are kept, with their deliveries and attempts, whether delivered or not.",
+    least=1,
+    application="ledger.signals",
 )
 SECOND_OPERATOR_ABOVE: Final = Setting[list[str]](
     "SECOND_OPERATOR_ABOVE",
@@ -157,12 +181,19 @@ CUSTOMER_PAGE_URL: Final = Setting(
     "CUSTOMER_PAGE_URL",
     "",
     "The address of the customer's page, such as https://shop.example/c/; empty: at the host of the request that makes a link.",
+    application="ledger.portal",
 )
 CUSTOMER_PAGE_SALT: Final = Setting(
-    "CUSTOMER_PAGE_SALT", "", "Any text; another one ends all links to customers' pages that were made before."
+    "CUSTOMER_PAGE_SALT",
+    "",
+    "Any text; another one ends all links to customers' pages that were made before.",
+    application="ledger.portal",
 )
 CUSTOMER_PAGE_FRAMED_BY: Final = Setting[list[str]](
-    "CUSTOMER_PAGE_FRAMED_BY", [], "Origins whose pages may show the customer's page in a frame, such as https://shop.example."
+    "CUSTOMER_PAGE_FRAMED_BY",
+    [],
+    "Origins whose pages may show the customer's page in a frame, such as https://shop.example.",
+    application="ledger.portal",
 )
 
 SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(value for value in list(globals().values()) if type(value) is Setting)
@@ -183,7 +214,7 @@ def given_settings() -> dict[str, Any]:
 
 
 def complaints() -> Iterator[str]:
-    """Yield a sentence for each name in `settings.LEDGER` that is unknown or has a wrong value."""
+    """Yield a sentence for each name in `settings.LEDGER` that is unknown, has a wrong value, or nobody installed reads."""
     if (given := getattr(settings, "LEDGER", {})) != given_settings():
         yield f"settings.LEDGER must be a dict, not {given!r}"
     known = {setting.name: setting for setting in SETTINGS}
@@ -192,3 +223,5 @@ def complaints() -> Iterator[str]:
             yield f"settings.LEDGER has no {name!r}; known are: {', '.join(known)}"
         elif complaint := known[name].complaint(value):
             yield f"settings.LEDGER[{name!r}] {complaint}"
+        elif (application := known[name].application) and value != known[name].default and not apps.is_installed(application):
+            yield f"settings.LEDGER[{name!r}] needs {application!r} in INSTALLED_APPS"

@@ -739,10 +739,24 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
         if identity not in known
     )
     prices = [plans.price_of(span.price_id)[1] for span in target.values() if span.price_id is not None]
-    if any(is_overage(price) for price in prices):
-        _ensure_one_overage(subscription)
-    if any(price.is_billed_by_entries() for price in prices):
-        _ensure_entries_billed_once(subscription)
+    if any(is_overage(price) or price.is_billed_by_entries() for price in prices):
+        _ensure_billed_once(subscription)
+
+
+def _ensure_billed_once(subscription: Subscription) -> None:
+    """Return, or raise if another subscription of the holder bills overage or entries that this one bills too.
+
+    Lock order: the caller has the subscription's lock; then the holder's, until the order has committed. So of two such orders at
+    once, the second one sees the first.
+
+    Raises:
+        Invalid: another one bills them. HolderBusy: lock_timeout passed.
+    """
+    holder_id = Customer.objects.values_list("holder_id", flat=True).get(pk=subscription.customer_id)
+    if holder_id:
+        with holder_lock(holder_id):
+            _ensure_one_overage(subscription)
+            _ensure_entries_billed_once(subscription)
 
 
 OTHER_OVERAGE = """
@@ -763,7 +777,6 @@ OTHER_OVERAGE = """
 
 
 def _ensure_one_overage(subscription: Subscription) -> None:
-    """Return, or raise if another subscription of the holder has overage of the same credit type at the same time."""
     values = {"subscription": subscription.pk, "customer": subscription.customer_id, "prefix": METER_PREFIX}
     for ref, meter in fetch_rows(lambda *row: row, OTHER_OVERAGE, values):
         detail = f"the holder has the overage of {ref} in {meter.removeprefix(METER_PREFIX)} at that time; an account has one"
@@ -791,21 +804,8 @@ OTHER_ENTRIES = """
 
 
 def _ensure_entries_billed_once(subscription: Subscription) -> None:
-    """Return, or raise if another subscription of the holder bills entries of the same rate that this one bills too.
-
-    Lock order: the caller has the subscription's lock; then the holder's, until the order has committed. So of two such orders at
-    once, the second one sees the first.
-
-    Raises:
-        Invalid: another one bills them. HolderBusy: lock_timeout passed.
-    """
-    holder_id = Customer.objects.values_list("holder_id", flat=True).get(pk=subscription.customer_id)
-    if not holder_id:
-        return
     values = {"subscription": subscription.pk, "customer": subscription.customer_id}
-    with holder_lock(holder_id):
-        others = fetch_rows(lambda *row: row, OTHER_ENTRIES, values)
-    for ref, rate, mine, theirs in others:
+    for ref, rate, mine, theirs in fetch_rows(lambda *row: row, OTHER_ENTRIES, values):
         if may_bill_the_same(_parsed(mine), _parsed(theirs)):
             detail = (
                 f"{ref} bills the entries of the rate {rate} at that time; give the prices filters of the same label with "

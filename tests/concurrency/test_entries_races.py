@@ -1,4 +1,4 @@
-"""Two subscriptions of a holder that are ordered at once, with prices that bill the entries of the same rate: one is refused."""
+"""Two subscriptions of a holder that are ordered at once, and would bill the same entries or the same overage: one is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,17 +16,30 @@ from tests.concurrency.race_harness import no_lock
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 
-@LOCKED
-def test_of_two_orders_at_once_that_would_bill_an_entry_one_is_refused(
-    monkeypatch: pytest.MonkeyPatch, run_threads: Callable[..., list[Any]], is_locked: bool
-) -> None:
-    holder, rate = unique("holder"), unique("rate").lower()
+def billed_by_entries() -> dict[str, Any]:
+    """Return the terms of a plan that bills the entries of a rate of its own."""
+    rate = unique("rate").lower()
     services.publish_rate(code=rate, price=1, per=1)
-    plan = PlanFactory(prices=[metered(billed_by="entries", entries={"rate": rate})]).code
+    return {"prices": [metered(billed_by="entries", entries={"rate": rate})]}
+
+
+def with_overage() -> dict[str, Any]:
+    """Return the terms of a plan that bills overage."""
+    price = {"model": "unit", "unit_amount": "0.02", "tax_rate": "19"}
+    return {"overage": {"credit_type": "credits", "price": price, "limit_credits": 500}}
+
+
+@pytest.mark.parametrize(("terms", "rule"), [(billed_by_entries, "entries-taken"), (with_overage, "overage-taken")])
+@LOCKED
+def test_of_two_orders_at_once_that_would_bill_the_same_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, run_threads: Callable[..., list[Any]], is_locked: bool, terms: Callable[[], Any], rule: str
+) -> None:
+    holder = unique("holder")
+    plan = PlanFactory(**terms()).code
     customers = [CustomerFactory(holder_id=holder).ref for _ in range(2)]
     if not is_locked:
         monkeypatch.setattr(subscriptions, "holder_lock", no_lock)
-    meet(monkeypatch, (subscriptions, "_ensure_entries_billed_once"), is_locked=is_locked, has_read=True)
+    meet(monkeypatch, (subscriptions, "_ensure_billed_once"), is_locked=is_locked, has_read=True)
 
     def order(number: int) -> str:
         try:
@@ -35,6 +48,6 @@ def test_of_two_orders_at_once_that_would_bill_an_entry_one_is_refused(
             return str(refused.facts["rule"])
         return "ordered"
 
-    wanted = ["entries-taken", "ordered"] if is_locked else ["ordered", "ordered"]
+    wanted = sorted([rule, "ordered"]) if is_locked else ["ordered", "ordered"]
     assert sorted(run_threads(order, 2)) == wanted
     assert Subscription.objects.filter(customer__ref__in=customers).count() == wanted.count("ordered")

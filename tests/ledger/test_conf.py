@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core.checks import Error
 from pytest_django import Settings
 
@@ -99,6 +100,27 @@ def test_an_unknown_name_a_wrong_type_and_a_wrong_value_are_reported_by_name(
     (found,) = checks.check_settings(None)
     assert isinstance(found, Error)
     assert (found.id, found.msg.startswith(message)) == ("ledger.E004", True), found.msg
+
+
+def test_a_setting_of_an_application_that_is_left_out_is_reported(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.LEDGER = {"SIGNAL_MAIL_FROM": "ledger@shop.example"}
+    assert checks.check_settings(None) == []
+    monkeypatch.setattr(conf.apps, "is_installed", lambda name: name != "ledger.signals")
+    (found,) = checks.check_settings(None)
+    assert (found.id, found.msg) == (
+        "ledger.E004",
+        "settings.LEDGER['SIGNAL_MAIL_FROM'] needs 'ledger.signals' in INSTALLED_APPS.",
+    )
+    settings.LEDGER = {"SIGNAL_MAIL_FROM": conf.SIGNAL_MAIL_FROM.default}
+    assert checks.check_settings(None) == []
+
+
+def test_the_application_of_each_setting_is_one_of_ours() -> None:
+    given = {setting.application for setting in conf.SETTINGS}
+    assert given - {""} <= {config.name for config in apps.get_app_configs()}
+    assert {setting.name for setting in conf.SETTINGS if setting.name.startswith("SIGNAL_")} == {
+        setting.name for setting in conf.SETTINGS if setting.application == "ledger.signals"
+    }
 
 
 def test_every_wrong_setting_is_reported(settings: Settings) -> None:

@@ -11,6 +11,7 @@ from django.core.management.base import SystemCheckError
 from django.test import Client
 from django.utils import timezone
 
+from billing import apps as billing_app
 from billing.payments.collecting.advancing import LEASE_S, advance
 from billing.payments.collecting.due import advance_due
 from billing.payments.collecting.orders import order_payment
@@ -166,6 +167,15 @@ def test_no_process_starts_with_a_provider_that_is_half_declared(
         call_command(command, skip_checks=False)
     with pytest.raises(SystemCheckError, match="event_secret"):
         refuse_wrong_settings()
+
+
+def test_providers_without_the_application_that_calls_them_are_an_error(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.PAYMENT_PROVIDERS = {"acme": {"class": f"{HERE}.Acme", "key": "k_1"}}
+    assert billing_app._check_payments(None) == []
+    monkeypatch.setattr(billing_app.apps, "is_installed", lambda name: name != "billing.payments")
+    assert [found.id for found in billing_app._check_payments(None)] == ["billing.E006"]
+    settings.PAYMENT_PROVIDERS = {}
+    assert billing_app._check_payments(None) == []
 
 
 def test_a_provider_of_the_project_is_the_class_at_its_path(settings: Any) -> None:
