@@ -19,7 +19,7 @@ from billing.payments.collecting import reads as collecting
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.orders import order_payment
 from billing.payments.customer_cards import ACTOR, CARDS, SAVE, TOP_UP, Action, CustomerCards, Name
-from billing.payments.customer_texts import TEXTS, credits_text, pack_name
+from billing.payments.customer_texts import TEXTS, credits_text, pack_name, purpose_text
 from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent
 from billing.payments.providers.configured import declared_providers, provider
 from billing.payments.providers.interface import PROCESSING, REQUESTED, WAITING
@@ -53,7 +53,7 @@ class CustomerPayments:
 
     def __init__(self, customer: Customer) -> None:
         self._customer = customer
-        self._cards = CustomerCards(customer, self._packs)
+        self._cards = CustomerCards(customer, self._packs_for_everything)
 
     # Buttons and lists -------------------------------------------------------------------------------
 
@@ -65,16 +65,21 @@ class CustomerPayments:
 
     def sections(self, shown: Shown) -> Sequence[Section]:
         """Return the packs on sale, and the automatic top-ups, with their buttons."""
-        packs = self._packs()
-        return [self._pack_list(packs, shown), *self._cards.top_up_list(packs, shown), *self._cards.card_list(shown)]
+        top_ups = self._cards.top_up_list(self._packs_for_everything(), shown)
+        return [self._pack_list(self._packs(), shown), *top_ups, *self._cards.card_list(shown)]
 
     def _packs(self) -> list[Pack]:
         rows = Pack.objects.filter(packs_on_sale(timezone.now()), currency=self._customer.currency)
         return list(rows.order_by("credit_type", "price_minor", "pk")[:PACKS_SHOWN])
 
+    def _packs_for_everything(self) -> list[Pack]:
+        """Return those that a top-up can buy."""
+        return [pack for pack in self._packs() if pack.applies_to is None]
+
     def _pack_list(self, packs: Sequence[Pack], shown: Shown) -> Section:
         texts, language = TEXTS[shown.language.code], shown.language
         units = units_of(pack.credit_type for pack in packs)
+        is_limited = any(pack.applies_to for pack in packs)
         rows = [
             {
                 "ref": pack.code,
@@ -83,6 +88,7 @@ class CustomerPayments:
                 "credits": pack.credits + pack.bonus,
                 "currency": pack.currency,
                 "price_minor": pack.price_minor,
+                "applies_to": pack.applies_to,
             }
             for pack in packs
         ]
@@ -90,12 +96,14 @@ class CustomerPayments:
             [
                 Cell(pack_name(pack, language)),
                 Cell(credits_text(pack.credits + pack.bonus, units[pack.credit_type], language), is_number=True),
+                *([Cell(purpose_text(pack, language))] if is_limited else []),
                 Cell(money(pack.price_minor, pack.currency, language), is_number=True),
                 Cell(texts["buy"], action=shown.action_url(f"{BUY}-{pack.pk}")),
             ]
             for pack in packs
         ]
-        headers = [Cell(texts[name], is_number=name in ("credits", "price")) for name in ("pack", "credits", "price", "order")]
+        columns = ("pack", "credits", *(["pays_for"] if is_limited else []), "price", "order")
+        headers = [Cell(texts[name], is_number=name in ("credits", "price")) for name in columns]
         return Section(name="packs", title=texts["packs"], empty=texts["no_packs"], headers=headers, cells=cells, rows=rows)
 
     # Actions -----------------------------------------------------------------------------------------

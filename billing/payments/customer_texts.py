@@ -9,7 +9,7 @@ from billing.payments.providers.interface import CANCELED, FAILED, PROCESSING, R
 from billing.reads.money_words import money
 from ledger.errors import Invalid
 from ledger.typesetting.languages import Language
-from ledger.units import CreditUnit
+from ledger.units import CreditUnit, purpose_names
 
 MAX_DIGITS: Final = 15
 
@@ -19,6 +19,9 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "packs": "Buy credits",
         "no_packs": "There is nothing on sale.",
         "pack": "Pack",
+        "pays_for": "Pays for",
+        "everything": "everything",
+        "only": "only {names}",
         "credits": "Credits",
         "price": "Price",
         "paid": "The invoice is paid. Thank you.",
@@ -78,6 +81,9 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "packs": "Guthaben kaufen",
         "no_packs": "Es wird nichts angeboten.",
         "pack": "Paket",
+        "pays_for": "Gilt für",
+        "everything": "alles",
+        "only": "nur {names}",
         "credits": "Guthaben",
         "price": "Preis",
         "paid": "Die Rechnung ist bezahlt. Vielen Dank.",
@@ -139,6 +145,12 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
 def pack_name(pack: Pack, language: Language) -> str:
     """Return the name of a pack in a language, if it has one there."""
     return str(pack.names.get(language.code) or pack.name)
+
+
+def purpose_text(pack: Pack, language: Language) -> str:
+    """Return what the credits of a pack can pay for."""
+    texts = TEXTS[language.code]
+    return texts["only"].format(names=purpose_names(pack.applies_to)) if pack.applies_to else texts["everything"]
 
 
 def offer_text(pack: Pack, language: Language) -> str:

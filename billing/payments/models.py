@@ -29,6 +29,7 @@ class Pack(models.Model):
     currency = models.CharField(max_length=3, db_comment="ISO 4217")
     price_minor = models.BigIntegerField()
     expires_days = models.PositiveIntegerField(null=True, db_comment="days from when the credits are added; null: never")
+    applies_to = models.JSONField(null=True, db_comment="what the credits can pay for, as in a grant; null: everything")
     valid_from = models.DateTimeField()
     valid_until = models.DateTimeField(null=True, db_comment="from then on it is not on sale; null: no end")
     created_at = models.DateTimeField(db_default=Now())

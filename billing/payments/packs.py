@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from django.db.models import Max
 from django.utils import timezone
 
-from billing.payments.models import Pack
+from billing.payments.models import Pack, TopUp
 from billing.rating.limits import MAX_MINOR
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.values import Currency, Ref
@@ -15,7 +15,7 @@ from ledger.database.lock_names import PACK
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
-from ledger.values import MAX_AMOUNT, Amount, CreditType, Integer, Text, Time
+from ledger.values import MAX_AMOUNT, Amount, AppliesTo, CreditType, Integer, Text, Time
 
 MAX_EXPIRES_DAYS = 36_500
 MAX_VERSION = 2**31 - 1
@@ -44,6 +44,14 @@ class NewPack(Record):
             null=True,
         ),
     ] = None
+    applies_to: Annotated[
+        dict[str, Any] | None,
+        AppliesTo(
+            "What the credits and the bonus can pay for, as in a grant. By default they can pay for everything. A pack that an "
+            "automatic top-up buys has to.",
+            null=True,
+        ),
+    ] = None
     valid_from: Annotated[datetime | None, Time("When the sale of this version starts; now by default.", null=True)] = None
     valid_until: Annotated[
         datetime | None,
@@ -56,8 +64,14 @@ class NewPack(Record):
 
 
 def _create(request: NewPack) -> Pack:
-    """Write a pack, or its next version where the ref exists; or raise and write nothing. Purchases keep their version."""
+    """Write a pack, or its next version where the ref exists; or raise and write nothing. Purchases keep their version.
+
+    Raises:
+        Invalid: an automatic top-up buys the pack, and its credits could not pay for everything.
+    """
     with locked_transaction(PACK(request.code)):
+        if request.applies_to is not None:
+            _ensure_no_top_up(request.code)
         last = Pack.objects.filter(code=request.code).aggregate(last=Max("version"))["last"]
         now = timezone.now()
         pack = Pack.objects.create(
@@ -71,6 +85,7 @@ def _create(request: NewPack) -> Pack:
             currency=request.currency,
             price_minor=request.price_minor,
             expires_days=request.expires_days,
+            applies_to=request.applies_to,
             valid_from=request.valid_from or min(now, request.valid_until or now),
             valid_until=request.valid_until,
         )
@@ -79,6 +94,32 @@ def _create(request: NewPack) -> Pack:
 
 
 create_pack = UseCase(NewPack, _create)
+
+
+# Note [Top-ups buy what pays for everything]
+#
+# A top-up compares what every spend can use with its threshold. Credits for some things only would never raise that, so it would
+# buy again and again. A pack and a top-up that buys it are written under the same lock, that of the pack: either refuses what the
+# other has written.
+
+
+def _ensure_no_top_up(code: str) -> None:
+    """See Note [Top-ups buy what pays for everything]."""
+    top_up = TopUp.objects.filter(pack_ref=code, ended_at=None).order_by("pk").first()
+    if top_up is not None:
+        detail = f"top-up {top_up.pk} of {top_up.holder_id} buys this pack, whose credits have to pay for everything"
+        raise Invalid(pointer="/applies_to", rule="in-top-up", detail=detail)
+
+
+def ensure_pays_for_everything(pack: Pack) -> None:
+    """Return if the credits of the version on sale, and of those that come later, can pay for everything, or raise `Invalid`.
+
+    See Note [Top-ups buy what pays for everything].
+    """
+    limited = Pack.objects.filter(code=pack.code, version__gte=pack.version, applies_to__isnull=False).order_by("version").first()
+    if limited is not None:
+        detail = f"the credits of pack {pack.code!r} v{limited.version} cannot pay for everything: they would not end the need"
+        raise Invalid(pointer="/pack", rule="not-for-everything", detail=detail)
 
 
 def pack_on_sale(code: str, at: datetime, version: int | None = None) -> Pack:

@@ -12,6 +12,7 @@ from ledger.portal.texts import TEXTS
 from ledger.portal.usage import GROUPS
 from ledger.rules.kinds import KINDS
 from ledger.typesetting.languages import Language
+from ledger.units import purpose_names
 
 HISTORY, LOTS, BEFORE = "before", "lots_from", "_before"
 """In an address, where a list begins: the history, the lots, and behind its name a list that another application adds."""
@@ -80,7 +81,7 @@ def _account(account: Mapping[str, Any], chosen: str, content: Content, link: Li
         parts.append(words.format(used=used, limit=limit, until=_time(account["overage"]["until"], content)))
     parts += [
         texts["for_other_things"].format(
-            amount=_number(each["available"], account, content.language), names=_names(each["applies_to"])
+            amount=_number(each["available"], account, content.language), names=purpose_names(each["applies_to"])
         )
         for each in account["for_other_things"]
     ]
@@ -160,11 +161,7 @@ def _source(lot: Mapping[str, Any], texts: Mapping[str, str]) -> str:
     """Whether the credits were bought, and what they are for if they cannot pay for everything."""
     if not lot["applies_to"]:
         return texts[lot["source"]]
-    return f"{texts[lot['source']]}, {texts['only_for'].format(names=_names(lot['applies_to']))}"
-
-
-def _names(applies_to: Mapping[str, Any]) -> str:
-    return ", ".join([*applies_to.get("rates", ()), *(name for names in applies_to.get("labels", {}).values() for name in names)])
+    return f"{texts[lot['source']]}, {texts['only_for'].format(names=purpose_names(lot['applies_to']))}"
 
 
 def _expiry(lot: Mapping[str, Any], content: Content) -> str:

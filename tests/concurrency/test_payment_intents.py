@@ -12,19 +12,21 @@ from django.conf import settings as django_settings
 from django.db import IntegrityError
 from django.utils import timezone
 
+from billing.payments import packs
 from billing.payments.collecting import advancing, events, orders, transfers
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
 from billing.payments.collecting.transfers import book_transfer
 from billing.payments.errors import InvoiceInCollection, PaymentIntentClosed, RefundExceedsIntent
-from billing.payments.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
+from billing.payments.models import Pack, PaymentIntent, ProviderEvent, ProviderRefund, Purchase, TopUp
 from billing.payments.providers.configured import provider
 from billing.payments.purchases.due import settle_due
 from billing.payments.testing import PackFactory
-from billing.payments.topups import checking
+from billing.payments.topups import checking, declaring
 from billing.payments.topups.declaring import set_top_up
 from billing.testing import CustomerFactory
 from ledger.database.transactions import own_or_joined
+from ledger.errors import Invalid
 from ledger.testing import unique
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.billing.payments.stripe_double import OK, SECRET, StripeDouble, serving
@@ -183,6 +185,28 @@ def test_two_workers_top_an_account_up_once(
     expected = {PaymentIntent, type(None)} if is_locked else {PaymentIntent, InvoiceInCollection}
     assert {type(each) for each in results} == expected
     assert PaymentIntent.objects.filter(top_up_id=made.pk).count() == 1
+
+
+@LOCKED
+def test_a_top_up_and_a_version_of_its_pack_for_some_things_only_at_the_same_time_are_one_or_the_other(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    customer, holder, pack = CustomerFactory(), unique("holder"), PackFactory()
+    if not is_locked:
+        for module in (declaring, packs):
+            monkeypatch.setattr(module, "locked_transaction", lambda *names: own_or_joined())
+    places = ((packs, "_ensure_no_top_up"), (declaring, "ensure_pays_for_everything"))
+    meet(monkeypatch, *places, is_locked=is_locked, has_read=True)
+
+    def write(number: int) -> Any:
+        if number:
+            return PackFactory(code=pack.code, applies_to={"rates": ["image.small"]})
+        return set_top_up(holder_id=holder, threshold=200, pack=pack.code, packs=1, customer=customer.ref, method=OK)
+
+    results = run_threads(write, 2)
+    top_ups, versions = TopUp.objects.filter(holder_id=holder).count(), Pack.objects.filter(code=pack.code).count()
+    assert sum(isinstance(each, Invalid) for each in results) == (1 if is_locked else 0)
+    assert top_ups + versions == (2 if is_locked else 3)
 
 
 # Transfers -------------------------------------------------------------------------------------------

@@ -60,6 +60,9 @@ class PackSerializer(ResponseSchema):
     currency = text()
     price_minor = minor()
     expires_days = whole(null=True)
+    applies_to = serializers.DictField(
+        allow_null=True, help_text="What the credits and the bonus can pay for, as in a grant; null for everything."
+    )
     valid_from = time()
     valid_until = time(null=True)
 
@@ -133,6 +136,10 @@ class PurchaseSerializer(ResponseSchema):
     credit_type = text(attrgetter("row.credit_type"))
     credits = whole(attrgetter("row.credits"))
     bonus = whole(attrgetter("row.bonus"))
+    applies_to = computed(
+        serializers.DictField(allow_null=True, help_text="What the credits and the bonus can pay for; null for everything."),
+        attrgetter("pack.applies_to"),
+    )
     currency = text(attrgetter("row.currency"))
     paid_minor = minor(attrgetter("row.paid_minor"))
     paid_at = computed(serializers.CharField(), attrgetter("row.paid_at"), as_text=time_text)
@@ -158,15 +165,16 @@ PACK_EXAMPLE_BODY: dict[str, Any] = {
 }  # fmt: skip
 PACK: dict[str, Any] = {
     "ref": "starter", "version": 1, "name": "Starter", "names": {}, "credit_type": "credits", "credits": 1000, "bonus": 100,
-    "currency": "EUR", "price_minor": 2000, "expires_days": 365, "valid_from": "2026-01-01T00:00:00.000000Z", "valid_until": None,
+    "currency": "EUR", "price_minor": 2000, "expires_days": 365, "applies_to": None,
+    "valid_from": "2026-01-01T00:00:00.000000Z", "valid_until": None,
 }  # fmt: skip
 PURCHASE_EXAMPLE_BODY: dict[str, Any] = {
     "pack": "starter", "holder_id": "customer-42", "customer": "CUST-7", "provider": "paypal", "payment": "8AC21",
 }  # fmt: skip
 PURCHASE: dict[str, Any] = {
     "id": 1, "state": "paid", "provider": "paypal", "payment": "8AC21", "pack": "starter", "version": 1, "quantity": 1,
-    "holder_id": "customer-42", "customer": "CUST-7", "credit_type": "credits", "credits": 1000, "bonus": 100, "currency": "EUR",
-    "paid_minor": 2000, "paid_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
+    "holder_id": "customer-42", "customer": "CUST-7", "credit_type": "credits", "credits": 1000, "bonus": 100, "applies_to": None,
+    "currency": "EUR", "paid_minor": 2000, "paid_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
     "recorded_at": "2026-01-14T09:30:00.123456Z", "granted": None, "returned_minor": 0, "loss_minor": 0,
     "claim_credits": 0, "claim_minor": 0, "returns": [],
     "waiting": {"tries": 0, "next_try_at": "2026-01-14T09:30:00.123456Z", "error": None},

@@ -47,6 +47,14 @@ PROVIDER_LAWS: Final = {
             AND (t.holder_id, t.credit_type, t.customer_id, t.provider, t.method, t.pack_ref)
                 IS DISTINCT FROM (i.holder_id, pack.credit_type, i.customer_id, i.provider, i.method, pack.code)
     """,
+    "top-up buys credits that cannot pay for everything": """
+        SELECT format('top-up %s', t.id) FROM billing_topup AS t
+        WHERE t.ended_at IS NULL AND EXISTS (
+            SELECT FROM billing_pack AS pack WHERE pack.code = t.pack_ref AND pack.applies_to IS NOT NULL
+                AND pack.version >= coalesce((
+                    SELECT max(begun.version) FROM billing_pack AS begun
+                    WHERE begun.code = t.pack_ref AND begun.valid_from <= now()), 0))
+    """,
     "open payment that nobody asks about": """
         SELECT format('payment intent %s', id) FROM billing_paymentintent
         WHERE state IN ('requested', 'waiting', 'processing') AND due_at IS NULL

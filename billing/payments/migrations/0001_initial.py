@@ -42,6 +42,7 @@ class Migration(LedgerMigration):
                     ('currency', models.CharField(db_comment='ISO 4217', max_length=3)),
                     ('price_minor', models.BigIntegerField()),
                     ('expires_days', models.PositiveIntegerField(db_comment='days from when the credits are added; null: never', null=True)),
+                    ('applies_to', models.JSONField(db_comment='what the credits can pay for, as in a grant; null: everything', null=True)),
                     ('valid_from', models.DateTimeField()),
                     ('valid_until', models.DateTimeField(db_comment='from then on it is not on sale; null: no end', null=True)),
                     ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),

@@ -16,10 +16,11 @@ from billing.payments.packs import NewPack, create_pack
 from billing.payments.purchases.recording import NewPurchase, NewReturn, record_purchase, record_return
 from ledger.admin.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown
+from ledger.admin.kit.form_fields import Shown, purpose_field
 from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake, Stake, StakeRule
+from ledger.units import purpose_words
 
 MAX_PACKS_NAMED = 200
 """Of how many packs the page knows the currency; the server knows all."""
@@ -42,11 +43,17 @@ class PackForm(OrderForm, CreditAmountsForm[NewPack]):
         "currency": Shown(),
         "expires_days": Shown(label="Expires after days", help="From when the credits are added; empty: never."),
         "reason": REASON,
+        "applies_to": Shown(
+            label="Pay only for",
+            make=purpose_field,
+            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value, such as "
+            "member=ada. No automatic top-up can buy such a pack.",
+        ),
         "valid_from": Shown(label="On sale from", help="Empty: from now on."),
         "valid_until": Shown(label="On sale until", help="Empty: without an end."),
         "names": Shown(label="Name in other languages", help="A language and the name on each line."),
     }
-    folded = ("valid_from", "valid_until", "names")
+    folded = ("applies_to", "valid_from", "valid_until", "names")
 
 
 def create_pack_view(model_admin: ReadOnlyAdmin, request: HttpRequest, **initial: Any) -> HttpResponse:
@@ -72,7 +79,8 @@ def pack_words(pack: Pack) -> str:
     bonus = f" and {credits_text(pack.bonus, pack.credit_type)} as a bonus" if pack.bonus else ""
     expiry = "" if pack.expires_days is None else f", for {pack.expires_days} days"
     credits_ = credits_text(pack.credits, pack.credit_type)
-    return f"{credits_}{bonus} for {money_text(pack.price_minor, pack.currency)}{expiry}"
+    purpose = purpose_words(pack.applies_to)
+    return f"{credits_}{bonus} for {money_text(pack.price_minor, pack.currency)}{expiry}{purpose and f', {purpose}'}"
 
 
 class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
@@ -131,7 +139,8 @@ def purchase_sentences(row: reads.PurchaseRow) -> list[str]:
     """Return what was paid, what became of the credits, and what is claimed, in sentences."""
     purchase = row.row
     bonus = f" and a bonus of {credits_text(purchase.bonus, purchase.credit_type)}" if purchase.bonus else ""
-    bought = f"{credits_text(purchase.credits, purchase.credit_type)}{bonus}"
+    purpose = purpose_words(row.pack.applies_to)
+    bought = f"{credits_text(purchase.credits, purchase.credit_type)}{bonus}{purpose and f', {purpose},'}"
     paid = money_text(purchase.paid_minor, purchase.currency)
     sentences = [f"{paid} bought {bought} for {purchase.holder_id}: pack {row.pack}."]
     if row.due is not None:

@@ -18,6 +18,7 @@ from ledger.admin.kit.cells import row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.units import purpose_words
 
 VERSIONS_SHOWN = 50
 
@@ -32,6 +33,7 @@ class PackAdmin(ReadOnlyAdmin):
     bonus_cell = Column("Bonus", lambda row: credits_text(row.bonus, row.credit_type) if row.bonus else "", "bonus")
     price = money_column("Price", "price_minor")
     expires = Column("Expires after days", lambda row: row.expires_days or "never")
+    pays_for = Column("Pays for", lambda row: purpose_words(row.applies_to) or "everything")
     begins = columns.instant("On sale from", "valid_from")
     ends = columns.instant("On sale until", "valid_until")
     created = columns.instant("Created", "created_at")
@@ -41,12 +43,12 @@ class PackAdmin(ReadOnlyAdmin):
     search_fields = ("code__startswith",)
     search_help_text = "Beginning of a pack's ref"
     csv_columns = (
-        "pack", "version", "name", "credit_type", "credits_cell", "bonus_cell", "currency", "price", "expires", "begins", "ends",
-        "created",
+        "pack", "version", "name", "credit_type", "credits_cell", "bonus_cell", "currency", "price", "expires", "pays_for",
+        "begins", "ends", "created",
     )  # fmt: skip
     starts = "A pack is credits on sale for a price."
     actions_detail = ("new_version",)
-    fields = (("code", "version", "expires", "begins", "ends"),)
+    fields = (("code", "version", "expires", "pays_for", "begins", "ends"),)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the newest first; the versions of a pack by their index."""
@@ -69,7 +71,7 @@ class PackAdmin(ReadOnlyAdmin):
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Write the next version of the pack; the form has the values of this one."""
         row = self.row_of(request, object_id)
-        names = ("code", "name", "names", "credits", "bonus", "credit_type", "currency", "expires_days")
+        names = ("code", "name", "names", "credits", "bonus", "credit_type", "currency", "expires_days", "applies_to")
         return forms.create_pack_view(self, request, **{name: getattr(row, name) for name in names}, price=row.price_minor)
 
 
@@ -78,5 +80,5 @@ def _versions_table(pack: Pack) -> dict[str, Any]:
     return table_of(
         versions,
         ("Version", lambda row: row_link(Pack, row.pk, f"v{row.version}")),
-        PackAdmin.credits_cell, PackAdmin.bonus_cell, PackAdmin.price, PackAdmin.begins, PackAdmin.ends,
+        PackAdmin.credits_cell, PackAdmin.bonus_cell, PackAdmin.price, PackAdmin.pays_for, PackAdmin.begins, PackAdmin.ends,
     )  # fmt: skip

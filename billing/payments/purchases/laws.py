@@ -87,6 +87,15 @@ PURCHASE_LAWS: Final = {
         FROM named JOIN there USING (holder_id, credit_type, sequence)
         WHERE there.amount <> named.amount OR there.reference <> format('purchase %s', named.id)
     """,
+    # The eighth part of a lot, in the entry that opens it.
+    "credits of a purchase are not for what its pack says": f"""
+        SELECT format('purchase %s: entry %s of %s in %s', named.id, e.sequence, e.holder_id, e.credit_type)
+        FROM ({_NAMED}) AS named JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
+        JOIN billing_purchase AS p ON p.id = named.id JOIN billing_pack AS pack ON pack.id = p.pack_id
+        CROSS JOIN LATERAL json_array_elements(e.lots) AS lot
+        WHERE named.kind = 'grant' AND (lot ->> 0)::bigint = e.sequence
+            AND (lot -> 7)::jsonb IS DISTINCT FROM pack.applies_to
+    """,
     "entries of a purchase that it does not name": f"""
         WITH recorded AS MATERIALIZED (
             SELECT reference, count(*) AS entries FROM ledger_entry

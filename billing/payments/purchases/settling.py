@@ -186,6 +186,7 @@ def _grant(holder: Lock, purchase: Purchase, added: Share, paid_minor: int, key:
                 amount=amount,
                 source=source,
                 expires_at=expires_at,
+                applies_to=pack.applies_to,
                 idempotency_key=own_key,
                 reason=reason,
                 **cost,

@@ -175,8 +175,9 @@ def _credits_are_coming(row: TopUp) -> bool:
 
 
 def coming_purchases(row: TopUp) -> QuerySet[Purchase]:
-    """Return the purchases of the account whose money is in, and whose credits are not added yet."""
+    """Return the purchases of the account whose money is in, and whose credits are not added yet and can pay for everything."""
     paid = Purchase.objects.filter(holder_id=row.holder_id, credit_type=row.credit_type)
+    paid = paid.exclude(pack_id__in=Pack.objects.filter(applies_to__isnull=False).values("pk"))
     coming = DuePurchase.objects.filter(purchase_id__in=paid.values("pk"))
     return paid.filter(pk__in=coming.values("purchase_id")).exclude(pk__in=PurchaseGrant.objects.values("purchase_id"))
 

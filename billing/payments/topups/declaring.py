@@ -10,13 +10,13 @@ from billing.models.columns import first_of
 from billing.orders.erasure import is_erased
 from billing.payments.errors import TopUpEnded
 from billing.payments.models import TopUp
-from billing.payments.packs import MAX_PACKS, pack_on_sale
+from billing.payments.packs import MAX_PACKS, ensure_pays_for_everything, pack_on_sale
 from billing.payments.providers.configured import able
 from billing.payments.providers.interface import STRIPE, KeepsMethods
 from billing.payments.topups.rules import PERIODS
 from billing.rating.limits import MAX_MINOR
 from billing.rating.values import Ref
-from ledger.database.lock_names import TOP_UP
+from ledger.database.lock_names import PACK, TOP_UP
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
@@ -82,7 +82,8 @@ def _set(request: NewTopUp) -> TopUp:
     """Declare how an account is topped up, instead of how it was before; or raise and write nothing.
 
     Raises:
-        Invalid: the pack, the customer or the provider does not exist, or the pack has credits of another type.
+        Invalid: the pack, the customer or the provider does not exist, or the pack has credits of another type, or
+            such as cannot pay for everything.
     """
     able(request.provider, KeepsMethods)
     pack = pack_on_sale(request.pack, timezone.now())
@@ -92,7 +93,8 @@ def _set(request: NewTopUp) -> TopUp:
     customer = Customer.objects.filter(ref=request.customer).first()
     if customer is None or is_erased(customer):
         raise Invalid(pointer="/customer", rule="exists", detail=f"customer {request.customer!r} does not exist, or was erased")
-    with locked_transaction(TOP_UP(request.holder_id)):
+    with locked_transaction(PACK(request.pack)), locked_transaction(TOP_UP(request.holder_id)):
+        ensure_pays_for_everything(pack_on_sale(request.pack, timezone.now()))
         account = TopUp.objects.filter(holder_id=request.holder_id, credit_type=request.credit_type, ended_at=None)
         account.update(ended_at=timezone.now())
         row = TopUp.objects.create(

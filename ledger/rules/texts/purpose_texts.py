@@ -18,6 +18,11 @@ def purpose_words(applies_to: Mapping[str, Any] | None, *, limit: int = 3) -> st
     return f"only for {' with '.join(parts)}"
 
 
+def purpose_names(applies_to: Mapping[str, Any]) -> str:
+    """Return "a, b": the rates and values of labels, for pages in any language."""
+    return ", ".join([*applies_to.get("rates", ()), *(name for names in applies_to.get("labels", {}).values() for name in names)])
+
+
 def _listed(names: Any, limit: int) -> str:
     shown = list(names)
     more = len(shown) - limit

@@ -33,6 +33,20 @@ def test_a_pack_and_its_next_version_are_written_by_forms(client: Any) -> None:
     assert "v2" in shown
 
 
+def test_what_a_pack_pays_for_is_typed_in_its_form_and_stands_beside_its_price(client: Any) -> None:
+    values = PACK | {"applies_to": "image.small\nmember=ada"}
+    assert send_both_steps(client, f"{PACKS}/add/", values).status_code == 302
+    pack = Pack.objects.get()
+    assert pack.applies_to == {"rates": ["image.small"], "labels": {"member": ["ada"]}}
+    words = "only for the rate image.small with member ada"
+    assert f"for 20.00 EUR, {words}." in text_of_response(client.get(f"{PACKS}/{pack.pk}/change/"))
+    again = client.get(f"{PACKS}/{pack.pk}/new-version/").context_data["form"]
+    assert again["applies_to"].value() == "image.small\nmember=ada"
+    purchase = PurchaseFactory(pack=pack.code, holder_id="ada")
+    bought = text_of_response(client.get(f"{PURCHASES}/{purchase.pk}/change/"))
+    assert f"20.00 EUR bought 1,000 credits and a bonus of 100 credits, {words}, for ada" in bought
+
+
 def test_a_bad_pack_is_refused_at_its_field(client: Any) -> None:
     response = send_first_step(client, f"{PACKS}/add/", PACK | {"price": "0"})
     assert (response.status_code, list(response.context_data["form"].errors)) == (422, ["price"])

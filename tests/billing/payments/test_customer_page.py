@@ -166,6 +166,22 @@ def test_a_pack_is_bought_by_card(client: Client, stripe: StripeDouble) -> None:
     assert Purchase.objects.get().holder_id == "ada"
 
 
+def test_what_a_pack_pays_for_stands_beside_its_price_and_no_top_up_offers_such_a_pack(
+    client: Client, stripe: StripeDouble
+) -> None:
+    CustomerFactory(holder_id="ada")
+    PackFactory(name="Starter")
+    assert "Pays for" not in Browser(client).html
+    PackFactory(name="Images", applies_to={"rates": ["image.large", "image.small"]})
+    browser = Browser(client)
+    rows = [row for row in browser.html.split("<tr") if "20.00 EUR" in row]
+    assert [("Images" in row, "only image.large, image.small" in row, "everything" in row) for row in rows] == [
+        (False, False, True), (True, True, False),
+    ]  # fmt: skip
+    browser.press("Turn on")
+    assert ("Buy Starter and save" in browser.html, "Images" in browser.html) == (True, False)
+
+
 def test_without_a_provider_the_page_says_where_to_transfer(client: Client, settings: Any) -> None:
     settings.PAYMENT_PROVIDERS = {}
     add_seller(iban="DE89370400440532013000", name="Nimbus GmbH")
@@ -386,8 +402,9 @@ def test_the_data_has_what_is_on_sale(client: Client, stripe: StripeDouble) -> N
     pack = PackFactory(name="Starter", credits=1000, bonus=100)
     data = client.get(customer_page.link(holder_id="ada", allow_payments=True).data_url).json()
     assert data["packs"] == [
-        {"ref": pack.code, "name": "Starter", "credit_type": "credits", "credits": 1100, "currency": "EUR", "price_minor": 2000}
-    ]
+        {"ref": pack.code, "name": "Starter", "credit_type": "credits", "credits": 1100, "currency": "EUR", "price_minor": 2000,
+         "applies_to": None}
+    ]  # fmt: skip
     assert data["top_ups"] == []
     assert "packs" not in client.get(customer_page.link(holder_id="ada").data_url).json()
 

@@ -55,6 +55,9 @@ def test_a_version_that_ends_when_it_begins_takes_the_pack_off_sale() -> None:
         ({"currency": "EURO"}, "/currency"),
         ({"expires_days": 0}, "/expires_days"),
         ({"credit_type": "No"}, "/credit_type"),
+        ({"applies_to": {}}, "/applies_to"),
+        ({"applies_to": {"rates": ["image.small"], "models": ["x"]}}, "/applies_to/models"),
+        ({"applies_to": {"labels": {"member": ["ada"], "model": ["x"]}}}, "/applies_to/labels"),
         ({"valid_from": "2026-02-01T00:00:00Z", "valid_until": "2026-01-01T00:00:00Z"}, "/valid_until"),
         ({"version": 2}, "/version"),
     ],
@@ -71,13 +74,21 @@ def test_packs_over_rest(api: ApiClient) -> None:
     assert first.status_code == 201
     assert first.json() | {"valid_from": None} == {
         **BODY, "version": 1, "names": {"de": "Einstieg"}, "credit_type": "credits", "bonus": 100, "expires_days": 365,
-        "valid_from": None, "valid_until": None,
+        "applies_to": None, "valid_from": None, "valid_until": None,
     }  # fmt: skip
     assert api.post("/v1/packs", BODY | {"price_minor": 1500}).json()["version"] == 2
     assert api.get("/v1/packs/starter").json()["price_minor"] == 1500
     assert api.get("/v1/packs/starter?version=1").json() == first.json()
     assert [row["version"] for row in api.get("/v1/packs?on_sale=true").json()["results"]] == [2]
     assert api.get("/v1/packs/none").status_code == 404
+
+
+def test_what_a_packs_credits_can_pay_for_is_read_as_it_was_written(api: ApiClient) -> None:
+    purpose = {"rates": ["image.small", "image.large"], "labels": {"member": ["ada"]}}
+    made = api.post("/v1/packs", BODY | {"applies_to": purpose}).json()
+    assert made["applies_to"] == {"rates": ["image.large", "image.small"], "labels": {"member": ["ada"]}}
+    assert api.get("/v1/packs/starter").json() == made
+    assert api.post("/v1/packs", BODY).json()["applies_to"] is None
 
 
 def test_a_dry_run_shows_the_next_version_and_writes_nothing(api: ApiClient) -> None:

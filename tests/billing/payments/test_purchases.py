@@ -22,8 +22,9 @@ from billing.payments.testing import PackFactory, PurchaseFactory
 from billing.testing import CustomerFactory, unique
 from ledger import reads as ledger_reads
 from ledger import services
-from ledger.errors import HolderBusy, Invalid, LotLimit
+from ledger.errors import HolderBusy, InsufficientCredits, Invalid, LotLimit
 from tests.billing.documents.invoice_payments.test_payments import issued, now_of, pay
+from tests.tampering.owner import as_owner
 
 pytestmark = pytest.mark.django_db
 
@@ -78,6 +79,32 @@ def test_a_purchase_adds_purchased_and_promotional_credits_after_its_commit(
     settle(purchase.pk)
     assert entries("ada") == [("grant", 1000), ("grant", 100)]
     assert_sound()
+
+
+def test_credits_of_a_pack_for_some_things_pay_for_nothing_else_and_go_back_and_come_again_so() -> None:
+    services.publish_rate(code="image.small", price=4, per=1, idempotency_key="rate")
+    pack = PackFactory(applies_to={"rates": ["image.small"]})
+    purchase = PurchaseFactory(pack=pack.code, holder_id="ada", payment="p-1")
+    with pytest.raises(InsufficientCredits) as refused:
+        services.spend(holder_id="ada", amount=1, idempotency_key="other")
+    assert refused.value.facts["for_other_things"] == [{"applies_to": {"rates": ["image.small"]}, "available": 1100}]
+    assert services.spend(holder_id="ada", rate="image.small", quantity=100, idempotency_key="image").amount == -400
+    dispute = return_money(purchase, "dispute", payment="d-1")
+    assert taken_of(dispute) == (1000, 100, 700, 0, 600)
+    return_money(purchase, "reinstated", payment="d-1")
+    balance = ledger_reads.balance("ada")
+    assert (balance.balance, balance.available) == (700, 0)
+    assert [lot.applies_to for lot in balance.lots] == [{"rates": ["image.small"]}]
+    assert reads.purchase(purchase.pk).pack.applies_to == {"rates": ["image.small"]}
+    assert_sound()
+
+
+def test_the_check_tells_credits_that_are_not_for_what_their_pack_says() -> None:
+    purchase = PurchaseFactory(pack=PackFactory(applies_to={"rates": ["image.small"]}).code)
+    for change in ("NULL", """'{"rates": ["image.large"]}'"""):
+        as_owner(f"UPDATE billing_pack SET applies_to = {change} WHERE id = {purchase.pack_id}")
+        found = [one["what"] for one in consistency.check() if one["finding"].startswith("credits of a purchase are not for")]
+        assert found == [f"purchase {purchase.pk}: entry {number} of {purchase.holder_id} in credits" for number in (1, 2)]
 
 
 @pytest.mark.parametrize(

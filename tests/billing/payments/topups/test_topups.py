@@ -10,7 +10,8 @@ from billing.auditing import consistency
 from billing.orders.erasure import erase_customer
 from billing.payments.collecting.advancing import advance
 from billing.payments.errors import TopUpEnded
-from billing.payments.models import PaymentIntent, Purchase, TopUp
+from billing.payments.models import Pack, PaymentIntent, Purchase, TopUp
+from billing.payments.purchases import recording
 from billing.payments.purchases.due import settle_due
 from billing.payments.testing import PackFactory
 from billing.payments.topups.checking import top_up, top_up_due
@@ -26,6 +27,7 @@ from tests.billing.admin.test_order_forms import send_both_steps, text_of_respon
 from tests.billing.payments.stripe_double import DECLINED, OK, TWICE, StripeDouble
 from tests.billing.payments.test_stripe import stripe
 from tests.ledger.api.conftest import ApiClient
+from tests.tampering.owner import as_owner
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 __all__ = ["client", "stripe"]
@@ -170,6 +172,54 @@ def test_bad_terms_are_refused_and_nothing_is_written(stripe: StripeDouble, fiel
     with pytest.raises(Invalid) as refused:
         declared(**fields)
     assert (refused.value.facts["pointer"], TopUp.objects.count()) == (pointer, 0)
+
+
+PURPOSE = {"rates": ["image.small"]}
+
+
+def test_a_pack_for_some_things_only_is_no_top_up_now_or_later(stripe: StripeDouble) -> None:
+    now, later = PackFactory(applies_to=PURPOSE), PackFactory()
+    PackFactory(code=later.code, applies_to=PURPOSE, valid_from=timezone.now() + timedelta(days=9))
+    for pack in (now, later):
+        with pytest.raises(Invalid) as refused:
+            declared(pack=pack.code)
+        assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == ("/pack", "not-for-everything")
+    assert not TopUp.objects.exists()
+    PackFactory(code=now.code)
+    assert declared(pack=now.code).ended_at is None, "the version on sale pays for everything again"
+
+
+def test_a_pack_that_a_top_up_buys_gets_no_version_for_some_things_only(api: ApiClient, stripe: StripeDouble) -> None:
+    made = declared()
+    body = {
+        "ref": made.pack_ref, "name": "S", "credits": 1, "currency": "EUR", "price_minor": 1, "applies_to": PURPOSE,
+        "valid_from": "2100-01-01T00:00:00Z",
+    }  # fmt: skip
+    response = api.post("/v1/packs", body)
+    [error] = response.json()["errors"]
+    assert (response.status_code, error["pointer"]) == (400, "/applies_to")
+    assert f"top-up {made.pk} of ada" in error["detail"]
+    assert Pack.objects.filter(code=made.pack_ref).count() == 1
+    end_top_up(top_up=made.pk)
+    assert api.post("/v1/packs", body).status_code == 201
+
+
+def test_credits_for_some_things_only_that_are_coming_do_not_put_a_payment_off(
+    stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = declared()
+    monkeypatch.setattr(recording, "attempt", lambda purchase_id: None)
+    recording.record_purchase(pack=PackFactory(applies_to=PURPOSE).code, holder_id="ada", payment="p-1")
+    assert run() == 1
+    assert top_up(made.pk) is None
+    assert ledger_reads.balance("ada").available == 1100
+
+
+def test_the_check_tells_a_top_up_that_would_buy_credits_for_some_things_only(stripe: StripeDouble) -> None:
+    made = declared()
+    as_owner(f"""UPDATE billing_pack SET applies_to = '{{"rates": ["a"]}}' WHERE code = '{made.pack_ref}'""")
+    found = [one for one in consistency.check() if one["finding"].startswith("top-up buys")]
+    assert [one["what"] for one in found] == [f"top-up {made.pk}"]
 
 
 def test_over_rest_it_is_declared_replaced_read_resumed_and_ended(api: ApiClient, stripe: StripeDouble) -> None:

@@ -553,6 +553,15 @@ class CreateCouponNames(TypedDict):
     de: NotRequired[str]
 
 
+class CreatePackAppliesTo(TypedDict):
+    """What the credits and the bonus can pay for, as in a grant. By default they can pay for everything. A pack that an
+    automatic top-up buys has to.
+    """
+
+    rates: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, Sequence[str]]]
+
+
 class CreatePackNames(TypedDict):
     """The name in languages in which it differs, by their codes."""
 
@@ -1814,6 +1823,7 @@ class Pack(TypedDict):
     currency: str
     price_minor: int
     expires_days: int | None
+    applies_to: dict[str, Any] | None
     valid_from: str
     valid_until: str | None
 
@@ -2151,6 +2161,7 @@ class Purchase(TypedDict):
     credit_type: str
     credits: int
     bonus: int
+    applies_to: dict[str, Any] | None
     currency: str
     paid_minor: int
     paid_at: str
