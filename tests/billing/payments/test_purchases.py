@@ -94,7 +94,7 @@ def test_credits_of_a_pack_for_some_things_pay_for_nothing_else_and_go_back_and_
     return_money(purchase, "reinstated", payment="d-1")
     balance = ledger_reads.balance("ada")
     assert (balance.balance, balance.available) == (700, 0)
-    assert [lot.applies_to for lot in balance.lots] == [{"rates": ["image.small"]}]
+    assert [lot.applies_to and lot.applies_to.shown() for lot in balance.lots] == [{"rates": ["image.small"]}]
     assert reads.purchase(purchase.pk).pack.applies_to == {"rates": ["image.small"]}
     assert_sound()
 

@@ -5776,6 +5776,13 @@ export interface components {
              * @description In how many days the credits expire, once they are added; never by default.
              */
             expires_days?: number | null;
+            /** @description What the credits and the bonus can pay for, as in a grant. By default they can pay for everything. A pack that an automatic top-up buys has to. */
+            applies_to?: {
+                rates?: string[];
+                labels?: {
+                    [key: string]: string[];
+                };
+            } | null;
             /**
              * Format: date-time
              * @description When the sale of this version starts; now by default.
@@ -6855,6 +6862,10 @@ export interface components {
             /** @description In minor units. */
             price_minor: number;
             expires_days: number | null;
+            /** @description What the credits and the bonus can pay for, as in a grant; null for everything. */
+            applies_to: {
+                [key: string]: unknown;
+            } | null;
             valid_from: string;
             valid_until: string | null;
         };
@@ -7520,6 +7531,10 @@ export interface components {
             credit_type: string;
             credits: number;
             bonus: number;
+            /** @description What the credits and the bonus can pay for; null for everything. */
+            applies_to: {
+                [key: string]: unknown;
+            } | null;
             currency: string;
             /** @description In minor units. */
             paid_minor: number;
