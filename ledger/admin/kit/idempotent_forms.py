@@ -274,11 +274,7 @@ class RequestForm(KeyedForm, Generic[RecordT]):
                 for parent in parents:
                     place = place.setdefault(parent, {})
                 place[last] = as_json(value)
-        for each in self.shape.fields:
-            if isinstance(each.value, Nested) and not each.required and each.name in body:
-                needed = {item.name for item in each.value.shape.fields if item.required}
-                if needed and needed.isdisjoint(body[each.name]):
-                    del body[each.name]
+        _leave_out_lacking(body, self.shape)
         return body
 
     def _post_clean(self) -> None:
@@ -512,3 +508,13 @@ def _new_key() -> str:
 def _renew_key(form: KeyedForm) -> None:
     form.data = form.data.copy()  # type: ignore[attr-defined]
     form.data["idempotency_key"] = _new_key()  # type: ignore[index]
+
+
+def _leave_out_lacking(body: dict[str, Any], shape: Shape[Any]) -> None:
+    """Remove the optional objects, at any depth, in which the operator filled in nothing that they need."""
+    for each in shape.fields:
+        if isinstance(each.value, Nested) and isinstance(body.get(each.name), dict):
+            _leave_out_lacking(body[each.name], each.value.shape)
+            needed = {item.name for item in each.value.shape.fields if item.required}
+            if not each.required and needed and needed.isdisjoint(body[each.name]):
+                del body[each.name]

@@ -217,6 +217,16 @@ def test_a_plan_is_shown_in_sentences_before_it_is_written(client):
     assert tokens["tiers"] == [{"up_to": "1000000", "unit_amount": "0"}, {"up_to": None, "unit_amount": "0.00002"}]
 
 
+@pytest.mark.parametrize("granted", [{}, {"grants": "500"}])
+def test_a_plan_is_made_by_a_form_whose_other_fields_are_sent_as_a_browser_shows_them(client, granted):
+    url = f"{BILLING}/plan/add/"
+    shown = client.get(url).context_data["form"].typed()
+    assert shown["allowance_count"] == "1"
+    response = send_both_steps(client, url, shown | PLAN | granted)
+    assert response.status_code == 302, text_of_response(response)
+    assert (Plan.objects.get().allowance or {}).get("amount") == (500 if granted else None)
+
+
 def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_version(client):
     url = f"{BILLING}/plan/add/"
     named = {"names": "de = Teamtarif", "price_0_name": "Seats", "price_0_names": "de = Plätze\nen = Chairs"}
