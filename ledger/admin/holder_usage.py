@@ -1,6 +1,7 @@
 """The part of a holder's page that says where the credits went, and its file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -14,7 +15,7 @@ from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.csv_files import csv_response
 from ledger.admin.links import holder_url
 from ledger.operators import staff_log
-from ledger.reads import LABEL, RATE, Balance, Usage, Used, sum_of
+from ledger.reads import LABEL, RATE, Balance, Days, Usage, Used, sum_of
 from ledger.rules.texts.credit_units import CreditUnit
 
 BY, FORMAT, CSV = "by", "format", "usage-csv"
@@ -23,7 +24,9 @@ FIRST: Final = f"{LABEL}model"
 ROWS_SHOWN: Final = 20
 ROWS_IN_FILE: Final = 200
 LABELS_SHOWN: Final = 12
-OTHERS, WITHOUT = "all others", "not named"
+OTHERS, WITHOUT, NO_RATE = "all others", "not named", "no rate"
+AND_RATE: Final = f",{RATE}"
+"""After a label in the address: its values by rate."""
 
 
 def usage_section(request: HttpRequest, account: Balance, unit: CreditUnit, days: int) -> list[dict[str, Any]]:
@@ -35,14 +38,16 @@ def usage_section(request: HttpRequest, account: Balance, unit: CreditUnit, days
         return []
     whole = found.sums.amount
     table = table_of(
-        list(_rows(found)),
-        (_words(by).capitalize(), lambda row: row[0]),
+        list(_rows(found, by)),
+        *((words, partial(_cell, place)) for place, words in enumerate(_headings(by))),
         ("Used", lambda row: digits(unit.number(row[1].amount))),
         ("Share", lambda row: digits(f"{100 * row[1].amount / whole:.0f} %") if whole > 0 else ""),
         ("On overage", lambda row: digits(unit.number(row[1].postpaid)) if row[1].postpaid else ""),
         ("Entries", lambda row: digits(f"{row[1].entries:,}")),
     )
     groups = [RATE, *(f"{LABEL}{label}" for label in labels[:LABELS_SHOWN])]
+    label = by.removesuffix(AND_RATE)
+    groups += [f"{label}{AND_RATE}"] if label != RATE else []
     return [
         {
             "title": f"Where {unit.number(whole)} {unit.unit} went, last {days} days",
@@ -61,11 +66,10 @@ def usage_file(request: HttpRequest, account: Balance, days: int) -> HttpRespons
     found = _read(account, by, days, by_day=True, limit=ROWS_IN_FILE)
     name = f"usage-{account.holder_id}-{account.credit_type}.csv".replace(":", "-").replace("@", "-")
     staff_log.record(request, "exported", about=name)
-    parts = [*((each.value, each.days) for each in found.values), (OTHERS, found.others), (WITHOUT, found.without)]
-    rows = [(day, value, used) for value, by_days in parts for day, used in by_days.items()]
-    columns = (
+    rows = [(day, texts, used) for texts, days in _parts(found, by) for day, used in days.items()]
+    columns: Sequence[tuple[str, Callable[[Any], Any]]] = (
         ("Day", lambda row: row[0]),
-        (_words(by).capitalize(), lambda row: row[1]),
+        *((words, partial(_cell, place)) for place, words in enumerate(_headings(by))),
         ("Used", lambda row: row[2].amount),
         ("On overage", lambda row: row[2].postpaid),
         ("Entries", lambda row: row[2].entries),
@@ -75,8 +79,9 @@ def usage_file(request: HttpRequest, account: Balance, days: int) -> HttpRespons
 
 def _by(request: HttpRequest, labels: Sequence[str]) -> str:
     """Return what use is grouped by: as the address says, else by model, or by the first label without models."""
-    known = [RATE, *(f"{LABEL}{label}" for label in labels)]
-    first = FIRST if FIRST in known or len(known) == 1 else known[1]
+    by_label = [f"{LABEL}{label}" for label in labels]
+    known = [RATE, *by_label, *(f"{each}{AND_RATE}" for each in by_label)]
+    first = FIRST if FIRST in known or not by_label else by_label[0]
     given = request.GET.get(BY, first)
     return given if given in known else first
 
@@ -85,20 +90,44 @@ def _read(account: Balance, by: str, days: int, *, by_day: bool = False, limit: 
     zone = ZoneInfo(timezone.get_current_timezone_name())
     since, until = reads.days_until(account.as_of, zone, days)
     return reads.usage(
-        account.holder_id, account.credit_type, since=since, until=until, zone=zone, by=by, by_day=by_day, limit=limit
+        account.holder_id,
+        account.credit_type,
+        since=since,
+        until=until,
+        zone=zone,
+        by=by.removesuffix(AND_RATE),
+        by_rate=by.endswith(AND_RATE),
+        by_day=by_day,
+        limit=limit,
     )
 
 
-def _rows(found: Usage) -> Iterator[tuple[str, Used]]:
-    for each in found.values:
-        yield each.value, each.sums
-    for words, days in ((OTHERS, found.others), (WITHOUT, found.without)):
-        if days:
-            yield words, sum_of(days)
+def _rows(found: Usage, by: str) -> Iterator[tuple[Sequence[str], Used]]:
+    return ((texts, sum_of(days)) for texts, days in _parts(found, by) if days)
+
+
+def _parts(found: Usage, by: str) -> Iterator[tuple[Sequence[str], Days]]:
+    """Return the groups in words, as many as _headings has, and what each used."""
+    if not by.endswith(AND_RATE):
+        yield from (([each.value or ""], each.days) for each in found.values)
+        yield from (([OTHERS], found.others), ([WITHOUT], found.without))
+        return
+    yield from (([each.value or "", each.rate or NO_RATE], each.days) for each in found.values)
+    yield [OTHERS, ""], found.others
+    yield from (([WITHOUT, each.rate or NO_RATE], each.days) for each in found.without_by_rate)
+
+
+def _headings(by: str) -> list[str]:
+    return [_words(by.removesuffix(AND_RATE)).capitalize(), *(["Rate"] if by.endswith(AND_RATE) else [])]
+
+
+def _cell(place: int, row: Sequence[Any]) -> str:
+    """Return the words of a row at a place; they come before what was used."""
+    return row[-2][place]
 
 
 def _words(by: str) -> str:
-    return by.removeprefix(LABEL)
+    return by.removeprefix(LABEL).replace(AND_RATE, " and rate")
 
 
 def _url(account: Balance, days: int, by: str, **more: str) -> str:

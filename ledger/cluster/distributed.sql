@@ -539,23 +539,26 @@ BEGIN
                 AND e.kind IN ('spend', 'capture', 'refund')
         )
         SELECT
-            d.dimension, d.value, m.at::date AS day, floor(EXTRACT(epoch FROM m.at - date_trunc('day', m.at)) / 900)::smallint AS quarter,
+            d.dimension, d.value, d.rate, m.at::date AS day, floor(EXTRACT(epoch FROM m.at - date_trunc('day', m.at)) / 900)::smallint AS quarter,
             sum(m.amount) AS amount, sum(m.postpaid) AS postpaid, count(*) AS entries
         FROM moved m
         CROSS JOIN LATERAL (
-            SELECT '' AS dimension, '' AS value
+            SELECT '' AS dimension, '' AS value, NULL AS rate
             UNION ALL
-            SELECT 'rate', m.rate
+            SELECT 'rate', m.rate, NULL
             WHERE m.rate IS NOT NULL
             UNION ALL
-            SELECT 'label:model', m.rate
+            SELECT 'label:model', m.rate, m.rate
             WHERE m.rate IS NOT NULL AND COALESCE(m.labels ->> 'model', '') = ''
             UNION ALL
-            SELECT 'label:' || label.key, CASE WHEN char_length(label.value) > 200 THEN left(label.value, 199) || '…' ELSE label.value END
+            SELECT
+                'label:' || label.key,
+                CASE WHEN char_length(label.value) > 200 THEN left(label.value, 199) || '…' ELSE label.value END,
+                m.rate
             FROM jsonb_each_text(m.labels) AS label
             WHERE label.value <> '' AND label.key <> ''
         ) AS d
-        GROUP BY 1, 2, 3, 4
+        GROUP BY 1, 2, 3, 4, 5
     ), known AS MATERIALIZED (
         SELECT t.dimension, t.day, u.values
         FROM (SELECT DISTINCT f.dimension, f.day FROM fresh f WHERE f.dimension <> '') AS t
@@ -585,39 +588,108 @@ BEGIN
                 AND cardinality(v.values) + v.place <= 200
                 AND (cardinality(v.values) > 0 OR v.found <= 20 OR v.repeats)
             )
-    ), quarters AS (
-        SELECT f.dimension, f.day, COALESCE(n.value, '') AS value, f.quarter,
+    ), parts AS MATERIALIZED (
+        SELECT
+            f.dimension, f.day, COALESCE(n.value, '') AS value, f.quarter, CASE WHEN f.rate IS NOT NULL THEN COALESCE(r.value, '') END AS rate,
             sum(f.amount) AS amount, sum(f.postpaid) AS postpaid, sum(f.entries)::bigint AS entries
         FROM fresh f
         LEFT JOIN named n ON n.dimension = f.dimension AND n.day = f.day AND n.value = f.value
-        GROUP BY 1, 2, 3, 4
+        LEFT JOIN named r ON r.dimension = 'rate' AND r.day = f.day AND r.value = f.rate
+        GROUP BY 1, 2, 3, 4, 5
+    ), rated AS (
+        SELECT
+            s.dimension, s.day, s.value, array_agg(s.rate ORDER BY s.rate) AS rates, array_agg(s.amount ORDER BY s.rate) AS amounts,
+            array_agg(s.postpaid ORDER BY s.rate) AS postpaid, array_agg(s.entries ORDER BY s.rate) AS entries
+        FROM (
+            SELECT
+                p.dimension, p.day, p.value, p.rate,
+                sum(p.amount) AS amount, sum(p.postpaid) AS postpaid, sum(p.entries)::bigint AS entries
+            FROM parts p
+            WHERE p.dimension LIKE 'label:%%'
+            GROUP BY 1, 2, 3, 4
+        ) AS s
+        GROUP BY 1, 2, 3
+    ), quarters AS (
+        SELECT
+            p.dimension, p.day, p.value, p.quarter, COALESCE(array_position(r.rates, p.rate), 0)::smallint AS rate,
+            p.amount, p.postpaid, p.entries
+        FROM parts p
+        LEFT JOIN rated r ON r.dimension = p.dimension AND r.day = p.day AND r.value = p.value
+    ), rows AS (
+        SELECT
+            q.dimension, q.day, q.value, sum(q.amount) AS amount, sum(q.postpaid) AS postpaid, sum(q.entries) AS entries,
+            array_agg(q.quarter ORDER BY q.quarter, q.rate) AS quarters, array_agg(q.rate ORDER BY q.quarter, q.rate) AS rates,
+            array_agg(q.amount ORDER BY q.quarter, q.rate) AS amounts, array_agg(q.postpaid ORDER BY q.quarter, q.rate) AS each_postpaid,
+            array_agg(q.entries ORDER BY q.quarter, q.rate) AS each_entries
+        FROM quarters q
+        GROUP BY 1, 2, 3
     )
     INSERT INTO %2$I AS known (
         holder_id, credit_type, entries, day, amount, postpaid, dimension, value,
-        quarters, quarter_amounts, quarter_postpaid, quarter_entries
+        quarters, quarter_rates, quarter_amounts, quarter_postpaid, quarter_entries,
+        rates, rate_amounts, rate_postpaid, rate_entries
     )
     SELECT
-        $1, $2, sum(q.entries), q.day, sum(q.amount), sum(q.postpaid), q.dimension, q.value,
-        array_agg(q.quarter ORDER BY q.quarter), array_agg(q.amount ORDER BY q.quarter),
-        array_agg(q.postpaid ORDER BY q.quarter), array_agg(q.entries ORDER BY q.quarter)
-    FROM quarters q
-    GROUP BY q.dimension, q.day, q.value
+        $1, $2, w.entries, w.day, w.amount, w.postpaid, w.dimension, w.value,
+        w.quarters, w.rates, w.amounts, w.each_postpaid, w.each_entries,
+        COALESCE(r.rates, '{}'), COALESCE(r.amounts, '{}'), COALESCE(r.postpaid, '{}'), COALESCE(r.entries, '{}')
+    FROM rows w
+    LEFT JOIN rated r ON r.dimension = w.dimension AND r.day = w.day AND r.value = w.value
     ON CONFLICT (holder_id, credit_type, dimension, day, value) DO UPDATE SET
         entries = known.entries + excluded.entries,
         amount = known.amount + excluded.amount,
         postpaid = known.postpaid + excluded.postpaid,
-        (quarters, quarter_amounts, quarter_postpaid, quarter_entries) = (
+        -- New rates come after those that the row has: the places of these stay.
+        (quarters, quarter_rates, quarter_amounts, quarter_postpaid, quarter_entries) = (
             SELECT
-                array_agg(s.quarter ORDER BY s.quarter), array_agg(s.amount ORDER BY s.quarter),
-                array_agg(s.postpaid ORDER BY s.quarter), array_agg(s.entries ORDER BY s.quarter)
+                array_agg(s.quarter ORDER BY s.quarter, s.rate), array_agg(s.rate ORDER BY s.quarter, s.rate),
+                array_agg(s.amount ORDER BY s.quarter, s.rate), array_agg(s.postpaid ORDER BY s.quarter, s.rate),
+                array_agg(s.entries ORDER BY s.quarter, s.rate)
             FROM (
-                SELECT part.quarter, sum(part.amount) AS amount, sum(part.postpaid) AS postpaid, sum(part.entries)::bigint AS entries
+                SELECT
+                    part.quarter, part.rate::smallint AS rate,
+                    sum(part.amount) AS amount, sum(part.postpaid) AS postpaid, sum(part.entries)::bigint AS entries
                 FROM (
-                    SELECT * FROM unnest(known.quarters, known.quarter_amounts, known.quarter_postpaid, known.quarter_entries)
+                    SELECT *
+                    FROM unnest(
+                        known.quarters, known.quarter_rates, known.quarter_amounts, known.quarter_postpaid, known.quarter_entries
+                    )
                     UNION ALL
-                    SELECT * FROM unnest(excluded.quarters, excluded.quarter_amounts, excluded.quarter_postpaid, excluded.quarter_entries)
-                ) AS part (quarter, amount, postpaid, entries)
-                GROUP BY part.quarter
+                    SELECT added.quarter, COALESCE(places.place, 0), added.amount, added.postpaid, added.entries
+                    FROM unnest(
+                        excluded.quarters, excluded.quarter_rates, excluded.quarter_amounts, excluded.quarter_postpaid,
+                        excluded.quarter_entries
+                    ) AS added (quarter, rate, amount, postpaid, entries)
+                    LEFT JOIN (
+                        SELECT
+                            r.own,
+                            COALESCE(
+                                array_position(known.rates, r.rate),
+                                cardinality(known.rates) + count(*) FILTER (WHERE array_position(known.rates, r.rate) IS NULL) OVER (ORDER BY r.own)
+                            ) AS place
+                        FROM unnest(excluded.rates) WITH ORDINALITY AS r (rate, own)
+                    ) AS places ON places.own = added.rate
+                ) AS part (quarter, rate, amount, postpaid, entries)
+                GROUP BY part.quarter, part.rate
+            ) AS s
+        ),
+        (rates, rate_amounts, rate_postpaid, rate_entries) = (
+            SELECT
+                COALESCE(array_agg(s.rate ORDER BY s.place), '{}'), COALESCE(array_agg(s.amount ORDER BY s.place), '{}'),
+                COALESCE(array_agg(s.postpaid ORDER BY s.place), '{}'), COALESCE(array_agg(s.entries ORDER BY s.place), '{}')
+            FROM (
+                SELECT
+                    part.rate, min(part.place) AS place,
+                    sum(part.amount) AS amount, sum(part.postpaid) AS postpaid, sum(part.entries)::bigint AS entries
+                FROM (
+                    SELECT *
+                    FROM unnest(known.rates, known.rate_amounts, known.rate_postpaid, known.rate_entries) WITH ORDINALITY
+                    UNION ALL
+                    SELECT added.rate, added.amount, added.postpaid, added.entries, cardinality(known.rates) + added.place
+                    FROM unnest(excluded.rates, excluded.rate_amounts, excluded.rate_postpaid, excluded.rate_entries)
+                        WITH ORDINALITY AS added (rate, amount, postpaid, entries, place)
+                ) AS part (rate, amount, postpaid, entries, place)
+                GROUP BY part.rate
             ) AS s
         )
     $usage$,

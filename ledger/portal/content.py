@@ -18,7 +18,7 @@ from ledger.portal.limits import NAME as LIMITS
 from ledger.portal.limits import limits_section
 from ledger.portal.links import Link
 from ledger.portal.parts import Customer, Section, Shown, account_parts, customer_of
-from ledger.portal.usage import GROUPS, group_rows, read_usage
+from ledger.portal.usage import BY_RATE, GROUPS, group_rows, rated_rows, read_usage
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS
@@ -171,6 +171,7 @@ def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None, lot
         "more_lots": max(0, len(lots) - lots_until),
         "usage": None if usage is None else [{"day": f"{day:%Y-%m-%d}", "used": used} for day, used in usage.days],
         **{f"usage_by_{name}": None if usage is None else group_rows(usage.groups[name]) for name in GROUPS},
+        f"usage_by_{BY_RATE}": None if usage is None else rated_rows(usage.by_rate),
         # Statements leave out the same kinds.
         "history": [_entry(entry, hides=hides) for entry in page if KINDS[entry.kind].on_statement],
         "older_than": page[-1].sequence if len(entries) > HISTORY_ROWS else None,

@@ -9,7 +9,7 @@ from ledger.portal.content import Content, instant
 from ledger.portal.links import Link
 from ledger.portal.parts import Cell, Section
 from ledger.portal.texts import TEXTS
-from ledger.portal.usage import GROUPS
+from ledger.portal.usage import BY_RATE, GROUPS
 from ledger.rules.kinds import KINDS
 from ledger.typesetting.languages import Language
 from ledger.units import purpose_names
@@ -129,7 +129,7 @@ def _details(
         "usage": None if details["usage"] is None else _usage(details["usage"], account, content.language),
         "usage_groups": [
             group
-            for name in GROUPS
+            for name in (*GROUPS, BY_RATE)
             if (group := _usage_group(name, details[f"usage_by_{name}"], account, content.language)).cells
         ],
         "history": _history(details, account, content),
@@ -137,7 +137,7 @@ def _details(
 
 
 def _table(name: str, title: str, empty: str, headers: Sequence[Cell | None], rows: Sequence[Sequence[Cell | None]]) -> Section:
-    """Return a list. What is None is left out: it would show an amount."""
+    """Return a list. What is None is left out, such as what would show an amount."""
     head, *cells = [[cell for cell in row if cell is not None] for row in (headers, *rows)]
     return Section(name=name, title=title, empty=empty, headers=head, cells=cells, rows=())
 
@@ -221,16 +221,27 @@ def _usage(days: Sequence[Mapping[str, Any]], account: Mapping[str, Any], langua
 def _usage_group(
     name: str, groups: Sequence[Mapping[str, Any]] | None, account: Mapping[str, Any], language: Language
 ) -> Section:
-    """Return use by model or by member as a list."""
-    texts = TEXTS[language.code]
+    """Return use by model or by member as a list, or by member and rate."""
+    texts, has_rates = TEXTS[language.code], name == BY_RATE
     rows = [
         (
             Cell(each["name"] if each["group"] == "value" else texts[f"usage_{each['group']}"]),
+            Cell(_rate(each, texts)) if has_rates else None,
             Cell(_number(each["used"], account, language), is_number=True),
         )
         for each in groups or ()
     ]
-    return _table(f"usage-{name}", texts[f"usage_{name}"], "", (Cell(texts[name]), Cell(texts["used"], is_number=True)), rows)
+    headers = (
+        Cell(texts["member" if has_rates else name]),
+        Cell(texts["rate"]) if has_rates else None,
+        Cell(texts["used"], is_number=True),
+    )
+    return _table(f"usage-{name}", texts[f"usage_{name}"], "", headers, rows)
+
+
+def _rate(row: Mapping[str, Any], texts: Mapping[str, str]) -> str:
+    """What is said of a row's rate; nothing for all others together."""
+    return "" if row["group"] == "others" else row["rate"] or texts["no_rate"]
 
 
 def _bar(place: int, amount: int, most: int) -> Bar:

@@ -6,13 +6,18 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ledger import reads
-from ledger.reads import LABEL, Usage, Used, sum_of
+from ledger.reads import LABEL, Usage, Used, ValueUsed, sum_of
 
 DAYS: Final = 30
-GROUPS: Final = ("model", "member")
+MEMBER: Final = "member"
+GROUPS: Final = ("model", MEMBER)
 """The labels by which the page shows use, in this order."""
+BY_RATE: Final = "member_and_rate"
+"""The name of the list by member that also tells the rates apart."""
 SHOWN: Final = 8
 """How many models or members the page names, those with the most."""
+SHOWN_PAIRS: Final = 16
+"""How many pairs of a member and a rate the page names, those with the most."""
 
 
 class DayUsage(NamedTuple):
@@ -23,10 +28,11 @@ class DayUsage(NamedTuple):
 
 
 class ShownUsage(NamedTuple):
-    """The last DAYS days, today included, and what was used in them by each of GROUPS."""
+    """The last DAYS days, today included, and what was used in them by each of GROUPS, and by member and rate if members did."""
 
     days: Sequence[DayUsage]
     groups: dict[str, Usage]
+    by_rate: Usage | None
 
 
 def read_usage(holder_id: str, credit_type: str, *, zone: ZoneInfo, now: datetime) -> ShownUsage:
@@ -45,9 +51,14 @@ def read_usage(holder_id: str, credit_type: str, *, zone: ZoneInfo, now: datetim
         )
         for name in GROUPS
     }
+    by_rate = None
+    if groups[MEMBER].values:
+        by_rate = reads.usage(
+            holder_id, credit_type, since=since, until=until, zone=zone, by=f"{LABEL}{MEMBER}", by_rate=True, limit=SHOWN_PAIRS
+        )
     everything, first = groups[GROUPS[0]].everything, since.astimezone(zone).date()
     days = (first + timedelta(days=number) for number in range(DAYS))
-    return ShownUsage([DayUsage(day, everything.get(day, Used()).amount) for day in days], groups)
+    return ShownUsage([DayUsage(day, everything.get(day, Used()).amount) for day in days], groups, by_rate)
 
 
 def group_rows(found: Usage) -> list[dict[str, Any]]:
@@ -57,3 +68,12 @@ def group_rows(found: Usage) -> list[dict[str, Any]]:
     rows: list[tuple[str, str | None, Used]] = [("value", each.value, each.sums) for each in found.values]
     rows += [(group, None, sum_of(days)) for group, days in (("others", found.others), ("without", found.without)) if days]
     return [{"group": group, "name": name, "used": used.amount} for group, name, used in rows if used.amount]
+
+
+def rated_rows(found: Usage | None) -> list[dict[str, Any]]:
+    """Return the rows of the JSON by member and rate; `rate` is None for use without one. Nothing where no member used a rate."""
+    if found is None or not any(each.rate for each in found.values):
+        return []
+    groups = [("value", found.values), ("others", [ValueUsed(None, found.others)]), ("without", found.without_by_rate)]
+    rows = [(group, each, sum_of(each.days).amount) for group, parts in groups for each in parts]
+    return [{"group": group, "name": each.value, "rate": each.rate, "used": used} for group, each, used in rows if used]

@@ -18,9 +18,9 @@ MICROSECOND: Final = timedelta(microseconds=1)
 BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UTC_ZONE: Final = ZoneInfo("UTC")
 
-# What is summed up, and the entries since, from one snapshot. A row of a day in UTC has parts of at most two days of the zone
-# or of the span: `middle` is the quarter of an hour at which the second one begins. Quarters are added up only for such a row.
-USAGE: Final = """
+# What is summed up, and the entries since, from one snapshot. A row of a day in UTC has parts of at most two days of the zone:
+# `last_quarter` is the last one of the first. Quarters are added up only for such a row, and on the days that the span cuts.
+SUMS: Final = """
 WITH last AS MATERIALIZED (
     SELECT COALESCE((
         SELECT e.sequence
@@ -31,33 +31,42 @@ WITH last AS MATERIALIZED (
     ), 0) AS sequence
 ), days AS MATERIALIZED (
     SELECT
-        d.day,
-        CASE
-            WHEN d.starts < %(since)s THEN %(since)s
-            WHEN NOT %(by_day)s THEN LEAST(%(until)s, d.starts + interval '1 day')
-            ELSE LEAST(((d.starts AT TIME ZONE %(zone)s)::date + 1)::timestamp AT TIME ZONE %(zone)s, d.starts + interval '1 day')
-        END AS middle, d.starts
-    FROM (
-        SELECT day::date AS day, day::timestamp AT TIME ZONE 'UTC' AS starts
-        FROM generate_series((%(since)s AT TIME ZONE 'UTC')::date, (%(last)s AT TIME ZONE 'UTC')::date, interval '1 day') AS day
-    ) AS d
-), summed AS (
-    SELECT
-        u.dimension, u.value, d.starts, d.middle, u.amount, u.postpaid, u.entries,
-        u.quarter_amounts, u.quarter_postpaid, u.quarter_entries, cardinality(u.quarters) AS size,
+        d.day, d.starts, d.starts >= %(since)s AND d.starts + interval '1 day' <= %(until)s AS is_whole,
         CASE WHEN d.middle < d.starts + interval '1 day'
-            THEN width_bucket((EXTRACT(epoch FROM d.middle - d.starts) / 900 - 1)::smallint, u.quarters)
-            ELSE cardinality(u.quarters)
-        END AS before
+            THEN (EXTRACT(epoch FROM d.middle - d.starts) / 900 - 1)::smallint
+        END AS last_quarter,
+        CASE WHEN %(by_day)s THEN (d.starts AT TIME ZONE %(zone)s)::date END AS first_day,
+        CASE WHEN %(by_day)s THEN (d.middle AT TIME ZONE %(zone)s)::date END AS second_day
+    FROM (
+        SELECT
+            d.day, d.starts,
+            LEAST(
+                CASE WHEN %(by_day)s THEN ((d.starts AT TIME ZONE %(zone)s)::date + 1)::timestamp AT TIME ZONE %(zone)s END,
+                d.starts + interval '1 day'
+            ) AS middle
+        FROM (
+            SELECT day::date AS day, day::timestamp AT TIME ZONE 'UTC' AS starts
+            FROM generate_series(
+                (%(since)s AT TIME ZONE 'UTC')::date, (%(last)s AT TIME ZONE 'UTC')::date, interval '1 day'
+            ) AS day
+        ) AS d
+    ) AS d
+), summed AS NOT MATERIALIZED (
+    SELECT
+        u.dimension, u.value, d.first_day, d.second_day, u.amount, u.postpaid, u.entries,
+        u.quarter_rates, u.quarter_amounts, u.quarter_postpaid, u.quarter_entries,
+        u.rates, u.rate_amounts, u.rate_postpaid, u.rate_entries,
+        cardinality(u.quarters) AS size,
+        COALESCE(width_bucket(d.last_quarter, u.quarters), cardinality(u.quarters)) AS before
     FROM ledger_usage u
-    JOIN days d ON d.day = u.day
+    JOIN days d ON d.day = u.day AND d.is_whole
     WHERE u.holder_id = %(holder_id)s
         AND u.credit_type = %(credit_type)s
-        AND u.dimension = ANY (%(dimensions)s)
+        AND u.dimension = ANY (%(read)s)
         AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
 ), halves AS (
     SELECT
-        s.dimension, s.value, s.starts, s.middle, s.amount, s.postpaid, s.entries, s.before, s.size,
+        s.dimension, s.value, s.first_day, s.second_day, s.amount, s.postpaid, s.entries, s.before, s.size,
         CASE
             WHEN s.before = s.size THEN s.amount
             WHEN s.before = 0 THEN 0
@@ -77,47 +86,76 @@ WITH last AS MATERIALIZED (
             ELSE (SELECT sum(q) FROM unnest(s.quarter_entries[:s.before]) AS q)
         END AS entries_before
     FROM summed s
-), new AS MATERIALIZED (
-    SELECT n.*
-    FROM last
-    CROSS JOIN LATERAL ledger_usage_of(
-        %(holder_id)s, %(credit_type)s, last.sequence - last.sequence %% 256, last.sequence
-    ) AS n
-    WHERE n.dimension = ANY (%(dimensions)s)
-), parts AS (
-    SELECT
-        h.dimension, h.value, h.starts AS at,
-        h.amount_before AS amount, h.postpaid_before AS postpaid, h.entries_before AS entries
-    FROM halves h
-    WHERE h.before > 0
-    UNION ALL
-    SELECT
-        h.dimension, h.value, h.middle, h.amount - h.amount_before, h.postpaid - h.postpaid_before, h.entries - h.entries_before
-    FROM halves h
-    WHERE h.before < h.size
-    UNION ALL
-    -- Of a day on which other values are summed up, a value without a row belongs to these.
-    SELECT
-        n.dimension,
-        CASE WHEN n.dimension <> '' AND '' = (
-            SELECT max(u.value)
+    WHERE s.dimension = ANY (%(dimensions)s)
+), cut AS MATERIALIZED (
+    -- What is known by quarter of an hour: of days that the span cuts, and since the last sum. Of a day on which other values or
+    -- rates are summed up, those without a row belong to these.
+    SELECT c.dimension, c.value, c.rate, CASE WHEN %(by_day)s THEN (c.at AT TIME ZONE %(zone)s)::date END AS day,
+        c.amount, c.postpaid, c.entries
+    FROM (
+        SELECT u.dimension, u.value, u.rates[q.place] AS rate, d.starts + q.quarter * interval '15 minutes' AS at,
+            q.amount, q.postpaid, q.entries
+        FROM days d
+        JOIN ledger_usage u ON u.day = d.day
+        CROSS JOIN LATERAL unnest(u.quarters, u.quarter_rates, u.quarter_amounts, u.quarter_postpaid, u.quarter_entries)
+            AS q (quarter, place, amount, postpaid, entries)
+        WHERE NOT d.is_whole
+            AND u.holder_id = %(holder_id)s
+            AND u.credit_type = %(credit_type)s
+            AND u.dimension = ANY (%(read)s)
+        UNION ALL
+        SELECT
+            n.dimension, CASE WHEN v.known = '' THEN '' ELSE n.value END, CASE WHEN r.known = '' THEN '' ELSE n.rate END,
+            (n.day + n.quarter * interval '15 minutes') AT TIME ZONE 'UTC', n.amount, n.postpaid, n.entries
+        FROM last
+        CROSS JOIN LATERAL ledger_usage_of(
+            %(holder_id)s, %(credit_type)s, last.sequence - last.sequence %% 256, last.sequence
+        ) AS n
+        CROSS JOIN LATERAL (
+            SELECT max(u.value) AS known
             FROM ledger_usage u
             WHERE u.holder_id = %(holder_id)s
                 AND u.credit_type = %(credit_type)s
                 AND u.dimension = n.dimension
                 AND u.day = n.day
                 AND u.value IN ('', n.value)
-        ) THEN '' ELSE n.value END,
-        (n.day + n.quarter * interval '15 minutes') AT TIME ZONE 'UTC', n.amount, n.postpaid, n.entries
-    FROM new n
-), sums AS MATERIALIZED (
+        ) AS v
+        CROSS JOIN LATERAL (
+            SELECT max(u.value) AS known
+            FROM ledger_usage u
+            WHERE u.holder_id = %(holder_id)s
+                AND u.credit_type = %(credit_type)s
+                AND u.dimension = 'rate'
+                AND u.day = n.day
+                AND u.value IN ('', n.rate)
+                AND n.rate IS NOT NULL
+        ) AS r
+        WHERE n.dimension = ANY (%(read)s)
+    ) AS c
+    WHERE c.at >= %(since)s AND c.at < %(until)s
+), parts AS (
     SELECT
-        p.dimension, p.value, CASE WHEN %(by_day)s THEN (p.at AT TIME ZONE %(zone)s)::date END AS day,
-        sum(p.amount) AS amount, sum(p.postpaid) AS postpaid, sum(p.entries) AS entries
+        h.dimension, h.value, h.first_day AS day,
+        h.amount_before AS amount, h.postpaid_before AS postpaid, h.entries_before AS entries
+    FROM halves h
+    WHERE h.before > 0
+    UNION ALL
+    SELECT
+        h.dimension, h.value, h.second_day,
+        h.amount - h.amount_before, h.postpaid - h.postpaid_before, h.entries - h.entries_before
+    FROM halves h
+    WHERE h.before < h.size
+    UNION ALL
+    SELECT c.dimension, c.value, c.day, c.amount, c.postpaid, c.entries
+    FROM cut c
+    WHERE c.dimension = ANY (%(dimensions)s)
+), sums AS MATERIALIZED (
+    SELECT p.dimension, p.value, p.day, sum(p.amount) AS amount, sum(p.postpaid) AS postpaid, sum(p.entries) AS entries
     FROM parts p
-    WHERE p.at >= %(since)s AND p.at < %(until)s
     GROUP BY 1, 2, 3
-), by_value AS MATERIALIZED (
+)"""
+USAGE: Final = f"""
+{SUMS}, by_value AS MATERIALIZED (
     SELECT s.value, sum(s.amount) AS amount, sum(s.entries) AS entries
     FROM sums s
     WHERE s.dimension <> '' AND s.value <> ''
@@ -126,18 +164,103 @@ WITH last AS MATERIALIZED (
     SELECT v.value, row_number() OVER () AS place
     FROM (SELECT v.value FROM by_value v ORDER BY v.amount DESC, v.entries DESC, v.value LIMIT %(limit)s) AS v
 )
-SELECT 0 AS place, s.day, '' AS value, s.amount, s.postpaid, s.entries, 0 AS found
+SELECT 0 AS place, s.day, '' AS value, NULL AS rate, s.amount, s.postpaid, s.entries, 0 AS found
 FROM sums s
 WHERE s.dimension = ''
 UNION ALL
-SELECT n.place, s.day, n.value, s.amount, s.postpaid, s.entries, 0
+SELECT n.place, s.day, n.value, NULL, s.amount, s.postpaid, s.entries, 0
 FROM shown n
 JOIN sums s ON s.value = n.value AND s.dimension <> ''
 UNION ALL
-SELECT -1, s.day, '', sum(s.amount), sum(s.postpaid), sum(s.entries), (SELECT count(*) FROM by_value)
+SELECT -1, s.day, '', NULL, s.amount, s.postpaid, s.entries, 0
+FROM (
+    SELECT s.day, sum(s.amount) AS amount, sum(s.postpaid) AS postpaid, sum(s.entries) AS entries
+    FROM sums s
+    WHERE s.dimension <> ''
+    GROUP BY s.day
+) AS s
+UNION ALL
+SELECT -3, NULL, '', NULL, 0, 0, 0, (SELECT count(*) FROM by_value)
+ORDER BY place, day
+"""
+# The rates of each value of the label. Of a day in UTC with parts of two days of the zone, the fewer quarters move to the
+# other one. What has no such label is what the label leaves of a rate.
+USAGE_BY_RATE: Final = f"""
+{SUMS}, rated AS MATERIALIZED (
+    SELECT
+        s.value, unnest(s.rates) AS rate, s.day,
+        unnest(s.rate_amounts) AS amount, unnest(s.rate_postpaid) AS postpaid, unnest(s.rate_entries) AS entries
+    FROM (
+        SELECT
+            s.value, CASE WHEN s.before > s.size / 2 THEN s.first_day ELSE s.second_day END AS day,
+            s.rates, s.rate_amounts, s.rate_postpaid, s.rate_entries
+        FROM summed s
+        WHERE s.dimension = %(label)s
+        -- The day is worked out once for all rates.
+        OFFSET 0
+    ) AS s
+    UNION ALL
+    SELECT
+        m.value, m.rates[m.place], CASE WHEN (sign.of > 0) = m.is_late THEN m.second_day ELSE m.first_day END,
+        sign.of * m.amount, sign.of * m.postpaid, sign.of * m.entries
+    FROM (
+        SELECT
+            q.value, q.rates, q.first_day, q.second_day, q.is_late, unnest(q.quarter_rates[q.least:q.most]) AS place,
+            unnest(q.quarter_amounts[q.least:q.most]) AS amount, unnest(q.quarter_postpaid[q.least:q.most]) AS postpaid,
+            unnest(q.quarter_entries[q.least:q.most]) AS entries
+        FROM (
+            SELECT
+                s.*, s.before > s.size / 2 AS is_late, CASE WHEN s.before > s.size / 2 THEN s.before + 1 ELSE 1 END AS least,
+                CASE WHEN s.before > s.size / 2 THEN s.size ELSE s.before END AS most
+            FROM summed s
+            WHERE s.dimension = %(label)s AND s.before > 0 AND s.before < s.size
+        ) AS q
+    ) AS m
+    CROSS JOIN (VALUES (1), (-1)) AS sign (of)
+    UNION ALL
+    SELECT c.value, c.rate, c.day, c.amount, c.postpaid, c.entries
+    FROM cut c
+    WHERE c.dimension = %(label)s
+), by_value AS MATERIALIZED (
+    SELECT r.value, r.rate, sum(r.amount) AS amount, sum(r.entries) AS entries
+    FROM rated r
+    WHERE r.value <> '' AND r.rate IS DISTINCT FROM ''
+    GROUP BY 1, 2
+), shown AS MATERIALIZED (
+    SELECT v.value, v.rate, row_number() OVER () AS place
+    FROM (
+        SELECT v.value, v.rate FROM by_value v ORDER BY v.amount DESC, v.entries DESC, v.value, v.rate NULLS FIRST LIMIT %(limit)s
+    ) AS v
+)
+SELECT 0 AS place, s.day, '' AS value, NULL AS rate, s.amount, s.postpaid, s.entries, 0 AS found
 FROM sums s
-WHERE s.dimension <> ''
-GROUP BY s.day
+WHERE s.dimension = ''
+UNION ALL
+SELECT n.place, r.day, n.value, n.rate, sum(r.amount), sum(r.postpaid), sum(r.entries), 0
+FROM shown n
+JOIN rated r ON r.value = n.value AND COALESCE(r.rate, '-') = COALESCE(n.rate, '-')
+GROUP BY n.place, r.day, n.value, n.rate
+HAVING sum(r.entries) <> 0
+UNION ALL
+SELECT -2, w.day, '', w.rate, sum(w.amount), sum(w.postpaid), sum(w.entries), 0
+FROM (
+    SELECT NULLIF(s.value, '') AS rate, s.day, s.amount, s.postpaid, s.entries
+    FROM sums s
+    WHERE s.dimension = '' OR s.dimension = 'rate' AND s.value <> ''
+    UNION ALL
+    SELECT NULL, s.day, -s.amount, -s.postpaid, -s.entries
+    FROM sums s
+    WHERE s.dimension = 'rate'
+    UNION ALL
+    SELECT r.rate, r.day, -sum(r.amount), -sum(r.postpaid), -sum(r.entries)
+    FROM rated r
+    WHERE r.rate IS DISTINCT FROM ''
+    GROUP BY 1, 2
+) AS w
+GROUP BY w.rate, w.day
+HAVING sum(w.entries) <> 0
+UNION ALL
+SELECT -3, NULL, '', NULL, 0, 0, 0, (SELECT count(*) FROM by_value)
 ORDER BY place, day
 """
 # The labels of the rows, by one look into the index for each, and those of the entries since then.
@@ -177,8 +300,9 @@ CROSS JOIN LATERAL ledger_usage_of(%(holder_id)s, %(credit_type)s, last.sequence
 WHERE n.dimension LIKE 'label:%%'
 ORDER BY 1
 """
-OF_LABEL, OF_ALL = -1, 0
-"""The place of the row with what has the label, and of those with everything; the values have 1, 2, 3 …."""
+FOUND, WITHOUT_BY_RATE, OF_LABEL, OF_ALL = -3, -2, -1, 0
+"""The place of the row that says how many values there are, and of those with what has no such label by rate, with what has the
+label, and with everything; the values have 1, 2, 3 …."""
 
 
 class Used(NamedTuple):
@@ -205,10 +329,16 @@ Days = Mapping[date | None, Used]
 
 
 class ValueUsed(NamedTuple):
-    """What was used under a value of the label, or by a rate."""
+    """What was used under a value of the label, or by a rate.
 
-    value: str
+    Args:
+        value: the label's, or the rate; None for what has no such label.
+        rate: of use by label and rate, the rate; None for use without a rate.
+    """
+
+    value: str | None
     days: Days
+    rate: str | None = None
 
     @property
     def sums(self) -> Used:
@@ -223,6 +353,7 @@ class Usage(NamedTuple):
         values: those with the most, the most first.
         others: what the other values have used together; of an account with many values also what could not be told apart.
         without: what has no such label or rate.
+        without_by_rate: of use by label and rate: what `without` is, by rate; the rates by name, after what has no rate.
         values_left_out: how many values `others` has, at least.
     """
 
@@ -235,6 +366,7 @@ class Usage(NamedTuple):
     values: Sequence[ValueUsed]
     others: Days
     without: Days
+    without_by_rate: Sequence[ValueUsed]
     values_left_out: int
 
     @property
@@ -259,6 +391,7 @@ def usage(
     until: datetime,
     zone: ZoneInfo = UTC_ZONE,
     by: str = "",
+    by_rate: bool = False,
     by_day: bool = False,
     limit: int = 20,
 ) -> Usage:
@@ -271,8 +404,11 @@ def usage(
         since: from the start of its quarter of an hour on; `until` up to the end of its quarter.
         zone: whose days count.
         by: "rate", or "label:" and the key of a label; empty for the sums alone.
-        limit: how many values at most, those with the most.
+        by_rate: whether each value of the label, and what has no such label, is told by rate too. Only with a label.
+        limit: how many values at most, or pairs of a value and a rate, those with the most.
     """
+    if by_rate and not by.startswith(LABEL):
+        raise ValueError("Only use by label can be by rate too.")
     since, until = _quarter(since), _quarter(until + QUARTER - MICROSECOND)
     values: dict[str, Any] = {
         "holder_id": holder_id,
@@ -281,21 +417,23 @@ def usage(
         "until": until,
         "last": until - MICROSECOND,
         "zone": zone.key,
-        "dimensions": [by, ""] if by else [""],
+        "read": ["", *([by] if by else []), *([RATE] if by_rate else [])],
+        "dimensions": ["", RATE] if by_rate else ["", by],
+        "label": by,
         "by_day": by_day,
         "limit": limit,
     }
     with connection.cursor() as cursor:
-        cursor.execute(USAGE, values)
+        cursor.execute(USAGE_BY_RATE if by_rate else USAGE, values)
         rows = cursor.fetchall()
-    everything: dict[date | None, Used] = {}
-    labelled: dict[date | None, Used] = {}
-    shown: dict[str, dict[date | None, Used]] = {}
-    values_found = 0
-    for place, day, value, amount, postpaid, entries, found in rows:
-        days = labelled if place == OF_LABEL else everything if place == OF_ALL else shown.setdefault(value, {})
-        days[day] = Used(int(amount), int(postpaid), int(entries))
-        values_found = max(values_found, found)
+    groups: dict[tuple[int, str, str | None], dict[date | None, Used]] = {}
+    for place, day, value, rate, amount, postpaid, entries, _ in rows:
+        if place != FOUND:
+            groups.setdefault((place, value, rate), {})[day] = Used(int(amount), int(postpaid), int(entries))
+    everything, labelled = groups.get((OF_ALL, "", None), {}), groups.get((OF_LABEL, "", None), {})
+    shown = [ValueUsed(value, days, rate) for (place, value, rate), days in groups.items() if place > 0]
+    without_by_rate = [ValueUsed(None, days, rate) for (place, _, rate), days in groups.items() if place == WITHOUT_BY_RATE]
+    without = _together(without_by_rate) if by_rate else _without(everything, [labelled])
     return Usage(
         holder_id=holder_id,
         credit_type=credit_type,
@@ -303,10 +441,11 @@ def usage(
         until=until,
         zone=zone.key,
         everything=everything,
-        values=[ValueUsed(value, days) for value, days in shown.items()],
-        others=_without(labelled, shown.values()),
-        without=_without(everything, [labelled]),
-        values_left_out=values_found - len(shown),
+        values=shown,
+        others=_without(everything, [without, *(each.days for each in shown)]) if by else {},
+        without=without,
+        without_by_rate=sorted(without_by_rate, key=lambda each: each.rate or ""),
+        values_left_out=rows[0][-1] - len(shown),
     )
 
 
@@ -326,6 +465,15 @@ def days_until(now: datetime, zone: ZoneInfo, days: int) -> tuple[datetime, date
 def start_of(day: date, zone: ZoneInfo) -> datetime:
     """Return the instant at which a day of the zone begins."""
     return datetime.combine(day, time(), zone)
+
+
+def _together(groups: Iterable[ValueUsed]) -> Days:
+    """Return each day of all groups together."""
+    together: dict[date | None, Used] = {}
+    for each in groups:
+        for day, used in each.days.items():
+            together[day] = together.get(day, Used()).plus(used)
+    return together
 
 
 def _without(days: Days, taken: Iterable[Days]) -> Days:

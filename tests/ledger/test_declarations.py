@@ -199,7 +199,7 @@ def good(value: Value) -> Any:
         case FeedPlace() | Start():
             return "2026-01-31T09:30:00.123456+02:00"
         case GroupBy():
-            return "label:" + "k" * 64 + ",day"
+            return "label:" + "k" * 64 + ",rate,day"
         case Amounts():
             return {"unit_amount": "1"}
         case Logo():
@@ -306,9 +306,10 @@ def cases(value: Value) -> Iterator[Case]:
             yield from [("2026-01-31", "", ""), (5, "", "not-a-string"), ("", "", "too-short"), ("2" * 41, "", "too-long")]
             yield from [("2026-02-30", "", "not-a-day"), ("tomorrow", "", "not-a-time"), ("2026-01-31T09:30:00", "", "no-offset")]
         case GroupBy():
-            yield from [("day", "", ""), ("day,rate", "", ""), (5, "", "not-a-string"), ("", "", "too-short")]
+            yield from [("day", "", ""), ("day,rate,label:a", "", ""), (5, "", "not-a-string"), ("", "", "too-short")]
             yield from [(each, "", "not-a-group") for each in ("member", "label:", "day,", "label:" + "k" * 65)]
-            yield from [(each, "", "too-many-groups") for each in ("day,day", "rate,label:model", "label:a,label:b")]
+            yield from [("day,day", "", "too-many-groups"), ("label:a,label:a", "", "too-many-groups")]
+            yield ("label:a,label:b", "", "too-many-labels")
             yield ("k" * 81, "", "too-long")
         case FeedPlace():
             yield from [

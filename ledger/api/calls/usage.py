@@ -37,8 +37,9 @@ class HolderUsage(Endpoint):
         "What spends and captures took, less what refunds returned, by label, rate and day: exactly the sum of the entries. A "
         "use counts at its effective time, a refund at its own, under the labels of what it refunds. A capture has the labels "
         "of its hold and its own, which prevail; a use without a label `model` counts by its rate. The values with the most "
-        "come first, then `others`, then what has no such label. Of an account with more than 256 entries, 200 values of a "
-        "label are told apart on a day, and ids of which none repeats are not; the rest is in `others`. The call takes no lock.",
+        "come first, by label and rate the pairs of both; then `others`, then what has no such label. Of an account with more "
+        "than 256 entries, 200 values of a label and 200 rates are told apart on a day, and ids of which none repeats are not; "
+        "the rest is in `others`. The call takes no lock.",
         tag="History",
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
@@ -48,11 +49,9 @@ class HolderUsage(Endpoint):
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(UsageQuery, request)
         credit_type, zone = query["credit_type"], ZoneInfo(query["zone"])
-        grouping = query.get("group_by") or Grouping("", by_day=False)
+        grouping = query.get("group_by") or Grouping()
         since, until = _span(query, holder, credit_type, zone)
-        found = reads.usage(
-            holder, credit_type, since=since, until=until, zone=zone, by=grouping.by, by_day=grouping.by_day, limit=query["limit"]
-        )
+        found = reads.usage(holder, credit_type, since=since, until=until, zone=zone, limit=query["limit"], **grouping._asdict())
         return json_response(_body(found, grouping))
 
 
@@ -90,21 +89,27 @@ def _body(found: Usage, grouping: Grouping) -> dict[str, Any]:
 
 def _results(found: Usage, grouping: Grouping) -> Iterator[dict[str, Any]]:
     if not grouping.by:
-        yield from _rows(found.everything, grouping, VALUE, None)
+        yield from _rows(found.everything, grouping, VALUE)
         return
     for each in found.values:
-        yield from _rows(each.days, grouping, VALUE, each.value)
-    yield from _rows(found.others, grouping, OTHERS, None)
-    yield from _rows(found.without, grouping, WITHOUT, None)
+        yield from _rows(each.days, grouping, VALUE, each.value, each.rate)
+    yield from _rows(found.others, grouping, OTHERS)
+    if grouping.by_rate:
+        for each in found.without_by_rate:
+            yield from _rows(each.days, grouping, WITHOUT, None, each.rate)
+    else:
+        yield from _rows(found.without, grouping, WITHOUT)
 
 
-def _rows(days: Days, grouping: Grouping, group: str, value: str | None) -> Iterator[dict[str, Any]]:
+def _rows(
+    days: Days, grouping: Grouping, group: str, value: str | None = None, rate: str | None = None
+) -> Iterator[dict[str, Any]]:
     label = grouping.by.removeprefix(LABEL) if grouping.by.startswith(LABEL) else None
     for day, used in days.items():
         yield {
             "group": group,
             "labels": {} if label is None else {label: value},
-            "rate": value if label is None else None,
+            "rate": value if label is None else rate,
             "day": None if day is None else f"{day:%Y-%m-%d}",
             **used._asdict(),
         }

@@ -286,14 +286,15 @@ class HoldsQuery(ListQuery):
 
 
 class Grouping(NamedTuple):
-    """How use is grouped: `by` as `reads.usage` takes it, and by day or not."""
+    """How use is grouped, as `reads.usage` takes it."""
 
-    by: str
-    by_day: bool
+    by: str = ""
+    by_rate: bool = False
+    by_day: bool = False
 
 
 class GroupBy(Text):
-    """What use is grouped by, in a query: `day`, `rate` or `label:member`, or one of the latter and the day."""
+    """What use is grouped by, in a query: `label:member`, `rate` and `day`, each of them at most once, in any order."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, most=80, least=1)
@@ -302,10 +303,15 @@ class GroupBy(Text):
         parts = super().read(value).split(",")
         if any(part not in (DAY, RATE) and not _IS_A_LABEL.fullmatch(part) for part in parts):
             raise InvalidValue("not-a-group", "This must be day, rate, or label: with the key of a label, with commas between.")
-        others = [part for part in parts if part != DAY]
-        if len(set(parts)) < len(parts) or len(others) > 1:
-            raise InvalidValue("too-many-groups", "This must name the day, and one rate or label, at most once each.")
-        return Grouping(others[0] if others else "", DAY in parts)
+        if len(set(parts)) < len(parts):
+            raise InvalidValue("too-many-groups", "This must name each group at most once.")
+        labels = [part for part in parts if part not in (DAY, RATE)]
+        if len(labels) > 1:
+            raise InvalidValue(
+                "too-many-labels", "This must name one label at most: use is not summed up by two labels together."
+            )
+        by = labels[0] if labels else RATE if RATE in parts else ""
+        return Grouping(by, by_rate=bool(labels) and RATE in parts, by_day=DAY in parts)
 
 
 DAY: Final = "day"
@@ -350,11 +356,17 @@ class UsageQuery(EntryQuery):
     group_by: Annotated[
         Grouping | None,
         GroupBy(
-            "`day`, `rate`, `label:` with a key of the metadata such as `label:model`, or one of these and the day: `rate,day`."
+            "`label:` with a key of the metadata such as `label:member`, `rate` and `day`, or some of these with commas between: "
+            "`label:member,rate,day`. At most one label."
         ),
     ] = None
     limit: Annotated[
-        int, QueryInteger("How many values at most, those with the most; the others are one group.", least=1, most=200)
+        int,
+        QueryInteger(
+            "How many values at most, or pairs of a value and a rate, those with the most; the others are one group.",
+            least=1,
+            most=200,
+        ),
     ] = 50
 
 

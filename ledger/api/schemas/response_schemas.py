@@ -257,12 +257,15 @@ class UsageRowSerializer(UsedSerializer):
 
     group = serializers.ChoiceField(
         choices=["value", "others", "without"],
-        help_text="`value`: of one value, or of everything. `others`: of all other values. `without`: of what has no such label.",
+        help_text="`value`: of one value, of a pair of a value and a rate, or of everything. `others`: of all others. "
+        "`without`: of what has no such label.",
     )
     labels = serializers.DictField(
         child=serializers.CharField(allow_null=True), help_text="The label by which it is grouped; null for others and without."
     )
-    rate = serializers.CharField(allow_null=True, help_text="The rate by which it is grouped.")
+    rate = serializers.CharField(
+        allow_null=True, help_text="The rate by which it is grouped; null for others, and for use without a rate."
+    )
     day = serializers.DateField(allow_null=True, help_text="The day of the zone, if it is grouped by day.")
 
 

@@ -1,5 +1,6 @@
 -- Sums of what accounts used that are not what their entries come to, up to the last one of each account whose sequence is a multiple of 256.
--- What a value without a row of its own used on a day is part of the row without a value.
+-- What a value without a row of its own used on a day is part of the row without a value. Of a label, each sum is also by rate: '-' is use
+-- without a rate, '…' that by all rates which have no row of their own on the day.
 WITH summed AS (
     SELECT a.holder_id, a.credit_type, a.sequence - a.sequence %% 256 AS upto
     FROM (
@@ -35,14 +36,14 @@ WITH summed AS (
     LEFT JOIN ledger_entry h
         ON h.holder_id = p.holder_id AND h.credit_type = p.credit_type AND u.kind = 'capture' AND h.sequence = u.refers_to
 ), valued AS (
-    SELECT l.holder_id, l.credit_type, '' AS dimension, '' AS value, l.at, l.amount, l.postpaid
+    SELECT l.holder_id, l.credit_type, '' AS dimension, '' AS value, NULL AS rate, l.at, l.amount, l.postpaid
     FROM labelled l
     UNION ALL
-    SELECT l.holder_id, l.credit_type, 'rate', l.rate, l.at, l.amount, l.postpaid
+    SELECT l.holder_id, l.credit_type, 'rate', l.rate, NULL, l.at, l.amount, l.postpaid
     FROM labelled l
     WHERE l.rate > ''
     UNION ALL
-    SELECT l.holder_id, l.credit_type, 'label:' || m.key, m.value, l.at, l.amount, l.postpaid
+    SELECT l.holder_id, l.credit_type, 'label:' || m.key, m.value, l.rate, l.at, l.amount, l.postpaid
     FROM labelled l
     CROSS JOIN LATERAL (
         SELECT o.key, o.value::jsonb #>> '{}' AS value
@@ -54,7 +55,7 @@ WITH summed AS (
     ) AS m
     WHERE m.value > '' AND m.key > ''
     UNION ALL
-    SELECT l.holder_id, l.credit_type, 'label:model', l.rate, l.at, l.amount, l.postpaid
+    SELECT l.holder_id, l.credit_type, 'label:model', l.rate, l.rate, l.at, l.amount, l.postpaid
     FROM labelled l
     WHERE l.rate > '' AND NOT EXISTS (
         SELECT
@@ -63,7 +64,8 @@ WITH summed AS (
     )
 ), known AS (
     SELECT u.holder_id, u.credit_type, u.dimension, u.value, u.day, u.amount, u.postpaid, u.entries,
-        u.quarters, u.quarter_amounts, u.quarter_postpaid, u.quarter_entries
+        u.quarters, u.quarter_rates, u.quarter_amounts, u.quarter_postpaid, u.quarter_entries,
+        u.rates, u.rate_amounts, u.rate_postpaid, u.rate_entries
     FROM ledger_usage u
     WHERE u.holder_id >= %(since)s AND u.holder_id <= %(upto)s
 ), cut AS (
@@ -71,6 +73,7 @@ WITH summed AS (
     FROM valued v
 ), expected AS (
     SELECT c.holder_id, c.credit_type, c.dimension, COALESCE(k.value, '') AS value, c.day,
+        CASE WHEN c.rate > '' THEN COALESCE(r.value, '…') ELSE '-' END AS rate,
         (date_part('hour', c.at) * 4 + div(date_part('minute', c.at)::numeric, 15)::integer)::smallint AS quarter,
         sum(c.amount) AS amount, sum(c.postpaid) AS postpaid, count(*) AS entries
     FROM cut c
@@ -80,19 +83,28 @@ WITH summed AS (
         AND k.dimension = c.dimension
         AND k.day = c.day
         AND k.value = c.name
-    GROUP BY 1, 2, 3, 4, 5, 6
+    LEFT JOIN known r
+        ON r.holder_id = c.holder_id
+        AND r.credit_type = c.credit_type
+        AND r.dimension = 'rate'
+        AND r.day = c.day
+        AND r.value = c.rate
+    GROUP BY 1, 2, 3, 4, 5, 6, 7
 ), found AS (
-    SELECT k.holder_id, k.credit_type, k.dimension, k.value, k.day, q.quarter, q.amount, q.postpaid, q.entries
+    SELECT k.holder_id, k.credit_type, k.dimension, k.value, k.day,
+        COALESCE(CASE WHEN k.rates[q.place] = '' THEN '…' ELSE k.rates[q.place] END, '-') AS rate,
+        q.quarter, q.amount, q.postpaid, q.entries
     FROM known k
-    CROSS JOIN LATERAL unnest(k.quarters, k.quarter_amounts, k.quarter_postpaid, k.quarter_entries) AS q (quarter, amount, postpaid, entries)
+    CROSS JOIN LATERAL unnest(k.quarters, k.quarter_rates, k.quarter_amounts, k.quarter_postpaid, k.quarter_entries)
+        AS q (quarter, place, amount, postpaid, entries)
 )
 SELECT
     'usage', holder_id, credit_type, NULL::bigint,
-    concat_ws(' ', dimension, value, 'on', day, 'in quarter', quarter) || ': '
+    concat_ws(' ', dimension, value, 'on', day, 'in quarter', quarter, CASE WHEN rate <> '-' THEN 'by ' || rate END) || ': '
         || COALESCE(concat(f.amount, ', ', f.postpaid, ' on overage, by ', f.entries, ' entries'), 'no sum'),
     COALESCE(concat(e.amount, ', ', e.postpaid, ' on overage, by ', e.entries, ' entries'), 'no entry')
 FROM expected e
-FULL JOIN found f USING (holder_id, credit_type, dimension, value, day, quarter)
+FULL JOIN found f USING (holder_id, credit_type, dimension, value, day, quarter, rate)
 WHERE (e.amount, e.postpaid, e.entries) IS DISTINCT FROM (f.amount, f.postpaid, f.entries)
 UNION ALL
 SELECT
@@ -104,3 +116,23 @@ WHERE (amount, postpaid, entries) <> (
     SELECT sum(q.amount), sum(q.postpaid), sum(q.entries)::bigint
     FROM unnest(quarter_amounts, quarter_postpaid, quarter_entries) AS q (amount, postpaid, entries)
 )
+UNION ALL
+SELECT
+    'usage', holder_id, credit_type, NULL::bigint,
+    concat_ws(' ', dimension, value, 'on', day, 'by', rate) || ': '
+        || COALESCE(concat(r.amount, ', ', r.postpaid, ' on overage, by ', r.entries, ' entries'), 'no sum'),
+    COALESCE(concat(q.amount, ', ', q.postpaid, ' on overage, by ', q.entries, ' entries'), 'no quarter')
+FROM (
+    SELECT k.holder_id, k.credit_type, k.dimension, k.value, k.day, COALESCE(CASE WHEN r.rate = '' THEN '…' ELSE r.rate END, '-') AS rate,
+        r.amount, r.postpaid, r.entries
+    FROM known k
+    CROSS JOIN LATERAL unnest(k.rates, k.rate_amounts, k.rate_postpaid, k.rate_entries) AS r (rate, amount, postpaid, entries)
+) AS r
+FULL JOIN (
+    SELECT f.holder_id, f.credit_type, f.dimension, f.value, f.day, f.rate,
+        sum(f.amount) AS amount, sum(f.postpaid) AS postpaid, sum(f.entries) AS entries
+    FROM found f
+    WHERE f.dimension LIKE 'label:%%'
+    GROUP BY 1, 2, 3, 4, 5, 6
+) AS q USING (holder_id, credit_type, dimension, value, day, rate)
+WHERE (r.amount, r.postpaid, r.entries) IS DISTINCT FROM (q.amount, q.postpaid, q.entries)

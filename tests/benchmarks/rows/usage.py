@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db import connection
@@ -21,12 +22,12 @@ SPENDS = 2_048
 """Of each side and round: eight times what is summed up at once."""
 SUMMED = "ALTER TABLE ledger_entry {} TRIGGER summed"
 
-# As in history.py: numbers, balances and labels are right, the digests are not. A year of five models, 50 members, and a session
-# for each 20 entries.
+# As in history.py: numbers, balances and labels are right, the digests are not. A year of five models, five rates, 50 members,
+# and a session for each 20 entries.
 HISTORY = """
 INSERT INTO ledger_entry
     (holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, idempotency_key, request_digest, recorded_at,
-     actor, reason, reference, metadata, digest)
+     actor, reason, reference, metadata, rating, digest)
 SELECT 'used', 'credits', n,
        CASE n WHEN 1 THEN 'grant' ELSE 'spend' END,
        CASE n WHEN 1 THEN 1000000000000 ELSE -120 END,
@@ -39,10 +40,12 @@ SELECT 'used', 'credits', n,
        CASE WHEN n > 1 THEN json_build_object(
            'member', 'm' || mod(n / 20, 50), 'model', 'model-' || mod(n, 5), 'session', 's' || n / 20
        ) END,
+       CASE WHEN n > 1 THEN json_build_object('rate', 'rate-' || mod(n / 3, 5)) END,
        sha256(convert_to('used' || n, 'UTF8'))
 FROM generate_series(%s, %s) n
 """
 LABELS = {"model": "model-1", "member": "m7", "session": "s1"}
+RATE = "chat"
 
 
 def run(server: BenchmarkServer) -> list[Result]:
@@ -67,8 +70,28 @@ def _reads(server: BenchmarkServer) -> list[Result]:
         "by model and day, of Berlin": lambda: reads.usage("used", by="label:model", by_day=True, zone=berlin, **span),
         "by session": lambda: reads.usage("used", by="label:session", **span),
         "by member and day, of Berlin": lambda: reads.usage("used", by="label:member", by_day=True, zone=berlin, **span),
+        "by model and rate": lambda: reads.usage("used", by="label:model", by_rate=True, **span),
+        "by member and rate": lambda: reads.usage("used", by="label:member", by_rate=True, **span),
+        "by session and rate": lambda: reads.usage("used", by="label:session", by_rate=True, **span),
+        "by member, rate and day, of Berlin": lambda: reads.usage(
+            "used", by="label:member", by_rate=True, by_day=True, zone=berlin, **span
+        ),
     }
-    return [_read(name, ask, made) for name, ask in questions.items()]
+    return [
+        _read(name, ask, made) for name, ask in {**questions, "by member and model, from the entries": _by_two_labels}.items()
+    ]
+
+
+def _by_two_labels() -> None:
+    """Add up the spends by two labels, which have no sums together: for comparison, and without refunds and captures."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET max_parallel_workers_per_gather = 0")
+        cursor.execute(
+            "SELECT metadata ->> 'member', metadata ->> 'model', sum(-amount), count(*) FROM ledger_entry "
+            "WHERE holder_id = 'used' AND credit_type = 'credits' AND kind = 'spend' GROUP BY 1, 2"
+        )
+        cursor.fetchall()
+        cursor.execute("RESET max_parallel_workers_per_gather")
 
 
 def _read(name: str, ask: Callable[[], object], made: str) -> Result:
@@ -93,7 +116,13 @@ def _processor_ms() -> float:
 
 def _writes(server: BenchmarkServer) -> list[Result]:
     lines = []
-    for what, metadata in (("with three labels", LABELS), ("without labels", {})):
+    services.publish_rate(credit_type="credits", code=RATE, price=1, per=1, idempotency_key=RATE)
+    asked: dict[str, dict[str, Any]] = {
+        "with three labels and a rate": {"rate": RATE, "quantity": 1, "metadata": LABELS},
+        "with three labels": {"amount": 1, "metadata": LABELS},
+        "without labels": {"amount": 1},
+    }
+    for what, request in asked.items():
         holder = what.replace(" ", "-")
         services.grant(holder_id=holder, amount=10**12, idempotency_key="grant")
         sides: dict[str, list[float]] = {"ENABLE": [], "DISABLE": []}
@@ -101,7 +130,7 @@ def _writes(server: BenchmarkServer) -> list[Result]:
             for side in sorted(sides, reverse=number % 2 == 1):
                 with server.superuser() as connection:
                     connection.execute(SUMMED.format(side))
-                took = _spend(holder, metadata, f"{number}/{side}")
+                took = _spend(holder, request, f"{number}/{side}")
                 if number:
                     sides[side].append(took)
         context = f"{median(sides['ENABLE']):.0f} µs beside {median(sides['DISABLE']):.0f} µs of processors a spend"
@@ -121,9 +150,9 @@ def _writes(server: BenchmarkServer) -> list[Result]:
     return lines
 
 
-def _spend(holder: str, metadata: dict[str, str], name: str) -> float:
+def _spend(holder: str, request: dict[str, Any], name: str) -> float:
     """Spend one by one; return the processor time of one in both processes, in microseconds, on average."""
     busy, own = _processor_ms(), time.process_time()
     for call in range(SPENDS):
-        services.spend(holder_id=holder, amount=1, metadata=metadata, idempotency_key=f"{name}/{call}")
+        services.spend(holder_id=holder, idempotency_key=f"{name}/{call}", **request)
     return ((_processor_ms() - busy) * 1e3 + (time.process_time() - own) * 1e6) / SPENDS

@@ -58,6 +58,29 @@ def test_use_in_all_by_day_and_by_rate(used: None) -> None:
     assert groups(get(f"{SPAN}&group_by=rate")) == [("without", {}, None, 44, 4)]
 
 
+@pytest.mark.parametrize("group_by", ["label:member,rate,day", "rate,day,label:member"])
+def test_use_by_member_rate_and_day_together(db: None, group_by: str) -> None:
+    with FixedClock(datetime(2026, 1, 1, 12, tzinfo=UTC)) as clock:
+        services.grant(holder_id="ada", amount=100, idempotency_key="g")
+        services.publish_rate(credit_type="credits", code="chat", price=2, per=1, idempotency_key="p")
+        for number in range(2):
+            services.spend(holder_id="ada", rate="chat", quantity=5, metadata={"member": "ann"}, idempotency_key=f"1/{number}")
+            services.spend(holder_id="ada", amount=1, metadata={"member": "ann"}, idempotency_key=f"2/{number}")
+            services.spend(holder_id="ada", rate="chat", quantity=3, idempotency_key=f"3/{number}")
+            clock.advance(hours=12)
+    response = get(f"?from=2026-01-01&to=2026-01-03&group_by={group_by}")
+    rows = [(row["rate"], *row_of_group) for row, row_of_group in zip(response.json()["results"], groups(response), strict=True)]
+    assert rows == [
+        ("chat", "value", {"member": "ann"}, "2026-01-01", 10, 1),
+        ("chat", "value", {"member": "ann"}, "2026-01-02", 10, 1),
+        (None, "value", {"member": "ann"}, "2026-01-01", 1, 1),
+        (None, "value", {"member": "ann"}, "2026-01-02", 1, 1),
+        ("chat", "without", {"member": None}, "2026-01-01", 6, 1),
+        ("chat", "without", {"member": None}, "2026-01-02", 6, 1),
+    ]
+    assert (response.json()["amount"], response.json()["values_left_out"]) == (34, 0)
+
+
 def test_the_values_beyond_the_limit_are_one_group(used: None) -> None:
     response = get(f"{SPAN}&group_by=label:member&limit=1")
     assert groups(response) == [
@@ -82,7 +105,8 @@ def test_an_instant_stands_for_its_quarter_of_an_hour(used: None) -> None:
         ("?group_by=", "/group_by", None),
         ("?group_by=label:", "/group_by", "not-a-group"),
         ("?group_by=day,day", "/group_by", "too-many-groups"),
-        ("?group_by=rate,label:member", "/group_by", "too-many-groups"),
+        ("?group_by=rate,label:member,rate", "/group_by", "too-many-groups"),
+        ("?group_by=label:member,label:model", "/group_by", "too-many-labels"),
         ("?from=2026-02-30", "/from", "not-a-day"),
         ("?from=2026-01-01T00:00:00", "/from", "no-offset"),
         ("?to=tomorrow", "/to", None),

@@ -252,15 +252,36 @@ def test_usage_is_also_by_model_and_by_member_in_the_customers_language(client: 
     assert all(text in german for text in ("Verbrauch nach Modell", "Verbrauch nach Mitglied", "Alle anderen", "Nicht benannt"))
 
 
+def test_usage_is_also_by_member_and_rate_together_where_a_member_used_a_rate(client: Client, ada: str) -> None:
+    services.spend(holder_id="ada", amount=4, metadata={"member": "ann"}, idempotency_key="unrated")
+    html, data = seen(client)
+    assert (data["account"]["usage_by_member_and_rate"], "Usage by member and rate" in html) == ([], False)
+    services.publish_rate(credit_type="credits", code="chat-large", price=2, per=1, idempotency_key="p")
+    for member in ("ann", "ben", ""):
+        labels = {"member": member} if member else {}
+        services.spend(holder_id="ada", rate="chat-large", quantity=5, metadata=labels, idempotency_key=f"rated-{member}")
+    html, data = seen(client)
+    account = data["account"]
+    assert account["usage_by_member_and_rate"] == [
+        {"group": "value", "name": "ann", "rate": "chat-large", "used": 10},
+        {"group": "value", "name": "ben", "rate": "chat-large", "used": 10},
+        {"group": "value", "name": "ann", "rate": None, "used": 4},
+        {"group": "without", "name": None, "rate": None, "used": 1_102},
+        {"group": "without", "name": None, "rate": "chat-large", "used": 10},
+    ]
+    assert sum(each["used"] for each in account["usage_by_member_and_rate"]) == sum(day["used"] for day in account["usage"])
+    assert all(text in html for text in ("Usage by member and rate", "chat-large", "No rate"))
+    german, _ = seen(client, language="de")
+    assert all(text in german for text in ("Verbrauch nach Mitglied und Tarif", "Kein Tarif"))
+
+
 def test_amounts_that_readers_round_are_strings_too_and_sums_may_exceed_a_bigint(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
         services.grant(holder_id="cleo", amount=MAX_AMOUNT, idempotency_key=f"g{number}")
     services.spend(holder_id="cleo", amount=MAX_AMOUNT, idempotency_key="s")
-    monkeypatch.setattr(
-        usage_sums, "USAGE", usage_sums.USAGE.replace("s.day, '' AS value, s.amount", "s.day, '' AS value, s.amount * 2000")
-    )
+    monkeypatch.setattr(usage_sums, "USAGE", usage_sums.USAGE.replace("NULL AS rate, s.amount", "NULL AS rate, s.amount * 2000"))
     html, data = seen(client, "cleo")
     assert data["accounts"][0]["exact_integers"] == {"available": str(2 * MAX_AMOUNT)}
     assert data["account"]["usage"][-1]["exact_integers"] == {"used": str(2_000 * MAX_AMOUNT)}

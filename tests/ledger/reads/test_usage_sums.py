@@ -3,7 +3,7 @@
 import random
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,10 +11,11 @@ from django.db import DatabaseError, connection, transaction
 
 from ledger import reads, services
 from ledger.audit.auditing import audit
-from ledger.reads import Used
+from ledger.reads import Usage, Used, ValueUsed
 from ledger.rules import GrantRequest, Request, SpendRequest
 from ledger.rules.kinds import taken_by
 from ledger.testing import FixedClock, unique
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -172,48 +173,145 @@ def test_amounts_beyond_a_bigint_add_up(ada: str) -> None:
     assert reads.usage("big", **span()).sums == Used(1_000 * most, 0, 1_000)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"])
-def test_random_histories_give_in_each_zone_what_the_entries_say(db: None, zone: str) -> None:
-    days = ZoneInfo(zone)
-    expected = random_history(random.Random(zone), days)
-    since, until = min(day for day, _ in expected), max(day for day, _ in expected) + timedelta(days=1)
-    for first in (since, since + timedelta(days=1)):
-        span = {"zone": days, "since": reads.start_of(first, days), "until": reads.start_of(until, days)}
-        found = reads.usage("ada", by="label:model", by_day=True, **span)
-        shown = {(day, value.value): used for value in found.values for day, used in value.days.items()}
-        shown |= {(day, ""): used for day, used in found.without.items()}
-        assert shown == {key: used for key, used in expected.items() if key[0] >= first}
-        together = reads.usage("ada", by="label:model", **span)
-        assert together.sums == found.sums
-        assert [(each.value, each.sums) for each in together.values] == [(each.value, each.sums) for each in found.values]
+def test_use_is_by_label_and_rate_together(ada: str) -> None:
+    for code in ("chat", "image"):
+        services.publish_rate(credit_type="credits", code=code, price=2, per=1, idempotency_key=code)
+    execute([
+        SpendRequest(holder_id="ada", rate=rate, quantity=5, metadata=labels, idempotency_key=unique("s"))
+        for rate, labels in (("chat", {"member": "ann"}), ("chat", {"member": "ann"}), ("image", {"member": "ann"}), ("chat", {}))
+    ])  # fmt: skip
+    execute([*spends(1, 3, member="ann"), *spends(1, 1)])
+    found = reads.usage(ada, by="label:member", by_rate=True, **span())
+    assert [(each.value, each.rate, each.sums) for each in found.values] == [
+        ("ann", "chat", Used(20, 0, 2)), ("ann", "image", Used(10, 0, 1)), ("ann", None, Used(3, 0, 1)),
+    ]  # fmt: skip
+    without = [(each.value, each.rate, each.sums) for each in found.without_by_rate]
+    assert without == [(None, None, Used(1, 0, 1)), (None, "chat", Used(10, 0, 1))]
+    assert (found.without, found.others, found.values_left_out) == ({None: Used(11, 0, 2)}, {}, 0)
+    most = reads.usage(ada, by="label:member", by_rate=True, limit=1, **span())
+    assert ([each.rate for each in most.values], most.others, most.values_left_out) == (["chat"], {None: Used(13, 0, 2)}, 2)
+
+
+@pytest.mark.parametrize("by", ["", "rate"])
+def test_only_use_by_label_is_by_rate_too(ada: str, by: str) -> None:
+    with pytest.raises(ValueError, match="Only use by label"):
+        reads.usage(ada, by=by, by_rate=True, **span())
+
+
+def test_rates_that_never_repeat_are_only_summed_up(ada: str) -> None:
+    for number in range(30):
+        services.publish_rate(credit_type="credits", code=f"r{number}", price=1, per=1, idempotency_key=f"r{number}")
+    rated: list[Request] = [
+        SpendRequest(holder_id="ada", rate=f"r{number % 30}", quantity=1, metadata=labels, idempotency_key=unique("s"))
+        for number, labels in enumerate([{"member": "ann"}] * 20 + [{}] * 10)
+    ]
+    execute([*rated, *spends(225, 1, member="ann"), *rated[:1]][:255])
+    assert [value for dimension, value, _ in summed() if dimension == "rate"] == [""]
+    services.spend(holder_id=ada, rate="r1", quantity=7, metadata={"member": "ben"}, idempotency_key="after")
+    found = reads.usage(ada, by="label:member", by_rate=True, **span())
+    assert [(each.value, each.rate, each.sums) for each in found.values] == [("ann", None, Used(225, 0, 225))]
+    assert (found.others, found.without) == ({None: Used(37, 0, 31)}, {})
+    assert audit([connection.connection], holder_id=ada).findings == []
+
+
+COMBINATIONS = [
+    {"by": by, "by_rate": by_rate, "by_day": by_day}
+    for by in ("", "rate", "label:model", "label:member")
+    for by_rate in ((False, True) if by.startswith("label:") else (False,))
+    for by_day in (False, True)
+]
+
+
+@pytest.mark.parametrize(
+    "zone",
+    spread(["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"], test=["Europe/Berlin"], check=["Asia/Kathmandu"]),
+)
+def test_random_histories_give_by_each_combination_what_the_entries_say(db: None, zone: str) -> None:
+    days, source = ZoneInfo(zone), random.Random(zone)
+    uses = random_history(source)
+    first, last = (each.at.astimezone(days).date() for each in (uses[0], uses[-1]))
+    noon = uses[0].at.replace(hour=11, minute=30)
+    spans = [
+        (reads.start_of(first, days), reads.start_of(last + timedelta(days=1), days)),
+        (reads.start_of(first + timedelta(days=1), days), reads.start_of(last, days)),
+        (noon + timedelta(days=1), noon + timedelta(days=1, hours=5, minutes=15)),
+        (noon + timedelta(days=1), noon + timedelta(days=3, hours=1)),
+    ]
+    for combination in COMBINATIONS:
+        for since, until in spans:
+            found = reads.usage("ada", since=since, until=until, zone=days, limit=200, **combination)
+            assert (found.others, found.values_left_out) == ({}, 0)
+            assert rows_of(found, **combination) == expected_rows(uses, since, until, days, **combination), (combination, since)
     assert audit([connection.connection], holder_id="ada").findings == []
 
 
-def random_history(source: random.Random, zone: ZoneInfo) -> dict[tuple[date, str], Used]:
-    """Make a history of several days by a clock, and return what each day and model used, added up in Python."""
-    done: list[tuple[Any, str]] = []
+class Use(NamedTuple):
+    """A use or refund, added up in Python: when it counts, its labels, its rate."""
+
+    at: datetime
+    labels: dict[str, str]
+    rate: str | None
+    used: Used
+
+
+Rows = dict[tuple[str | None, str | None, date | None], Used]
+
+
+def rows_of(found: Usage, *, by: str, by_rate: bool, by_day: bool) -> Rows:
+    """Return what was read by value, rate and day."""
+    groups = [*found.values, *found.without_by_rate] if by_rate else [*found.values, ValueUsed(None, found.without)]
+    if not by:
+        groups = [ValueUsed(None, found.everything)]
+    rows = {(each.value, each.rate, day): used for each in groups for day, used in each.days.items()}
+    together = Used()
+    for used in rows.values():
+        together = together.plus(used)
+    assert together == found.sums
+    return rows
+
+
+def expected_rows(
+    uses: list[Use], since: datetime, until: datetime, zone: ZoneInfo, *, by: str, by_rate: bool, by_day: bool
+) -> Rows:
+    """Return what the uses say."""
+    rows: Rows = defaultdict(Used)
+    for each in uses:
+        if since <= each.at < until:
+            value = each.rate if by == "rate" else each.labels.get(by.removeprefix("label:"))
+            if by == "label:model" and value is None:
+                value = each.rate
+            key = value, each.rate if by_rate else None, each.at.astimezone(zone).date() if by_day else None
+            rows[key] = rows[key].plus(each.used)
+    return dict(rows)
+
+
+def random_history(source: random.Random) -> list[Use]:
+    """Make a history of several days by a clock, and return its uses."""
+    done: list[tuple[Any, dict[str, str], str | None]] = []
     with FixedClock(datetime(2025, 3, 28, 10, tzinfo=UTC)) as clock:
         services.grant(holder_id="ada", amount=10**6, idempotency_key="g")
+        for code in ("chat", "image"):
+            services.publish_rate(credit_type="credits", code=code, price=1, per=1, idempotency_key=code)
         for _ in range(300):
             clock.advance(minutes=source.randrange(0, 40))
-            model = source.choice(["large", "small", ""])
-            labels, kind = {"model": model} if model else {}, source.random()
+            chosen = {"model": source.choice(["large", "small", ""]), "member": source.choice(["ann", "ben", "cy", ""])}
+            labels, kind = {label: value for label, value in chosen.items() if value}, source.random()
+            rate = source.choice(["chat", "image", None])
+            amount = source.randint(50, 90)
+            priced: dict[str, Any] = {"rate": rate, "quantity": amount} if rate else {"amount": amount}
             if kind < 0.1 and done:
-                use, model = source.choice([each for each in done if each[0].kind != "refund"])
+                use, labels, rate = source.choice([each for each in done if each[0].kind != "refund"])
                 entry = services.refund(holder_id="ada", spend=use.sequence, amount=1, idempotency_key=unique("r"))
             elif kind < 0.3:
-                hold = services.hold(holder_id="ada", amount=95, metadata=labels, idempotency_key=unique("h"))
-                entry = services.capture(holder_id="ada", hold=hold.sequence, amount=90, idempotency_key=unique("c"))
+                hold = services.hold(holder_id="ada", metadata=labels, idempotency_key=unique("h"), **priced)
+                entry = services.capture(holder_id="ada", hold=hold.sequence, amount=amount - 5, idempotency_key=unique("c"))
             else:
-                amount = source.randint(50, 90)
-                entry = services.spend(holder_id="ada", amount=amount, metadata=labels, idempotency_key=unique("s"))
-            done.append((entry, model))
-    sums: dict[tuple[date, str], Used] = defaultdict(Used)
-    for entry, model in done:
-        key = entry.effective_at.astimezone(zone).date(), model
-        amount = -entry.amount if entry.kind == "refund" else taken_by(entry)
-        sums[key] = sums[key].plus(Used(amount, 0, 1))
-    return dict(sums)
+                entry = services.spend(holder_id="ada", metadata=labels, idempotency_key=unique("s"), **priced)
+            done.append((entry, labels, rate))
+    return [
+        Use(entry.effective_at, labels, rate, Used(-entry.amount if entry.kind == "refund" else taken_by(entry), 0, 1))
+        for entry, labels, rate in done
+    ]
 
 
 @pytest.mark.parametrize("statement", ["UPDATE ledger_usage SET amount = amount + 1", "DELETE FROM ledger_usage"])

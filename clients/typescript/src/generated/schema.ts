@@ -9159,13 +9159,13 @@ export interface components {
              * @description How many spends, captures and refunds.
              */
             entries: number;
-            /** @description `value`: of one value, or of everything. `others`: of all other values. `without`: of what has no such label. */
+            /** @description `value`: of one value, of a pair of a value and a rate, or of everything. `others`: of all others. `without`: of what has no such label. */
             group: components["schemas"]["GroupEnum"];
             /** @description The label by which it is grouped; null for others and without. */
             labels: {
                 [key: string]: string | null;
             };
-            /** @description The rate by which it is grouped. */
+            /** @description The rate by which it is grouped; null for others, and for use without a rate. */
             rate: string | null;
             /**
              * Format: date
@@ -9456,9 +9456,9 @@ export interface components {
         to: string;
         /** @description Whose days count. */
         zone: string;
-        /** @description `day`, `rate`, `label:` with a key of the metadata such as `label:model`, or one of these and the day: `rate,day`. */
+        /** @description `label:` with a key of the metadata such as `label:member`, `rate` and `day`, or some of these with commas between: `label:member,rate,day`. At most one label. */
         group_by: string;
-        /** @description How many values at most, those with the most; the others are one group. */
+        /** @description How many values at most, or pairs of a value and a rate, those with the most; the others are one group. */
         limit2: number;
         /** @description Only this credit type; all by default. */
         credit_type2: string;
@@ -10635,9 +10635,9 @@ export interface operations {
                 to?: components["parameters"]["to"];
                 /** @description Whose days count. */
                 zone?: components["parameters"]["zone"];
-                /** @description `day`, `rate`, `label:` with a key of the metadata such as `label:model`, or one of these and the day: `rate,day`. */
+                /** @description `label:` with a key of the metadata such as `label:member`, `rate` and `day`, or some of these with commas between: `label:member,rate,day`. At most one label. */
                 group_by?: components["parameters"]["group_by"];
-                /** @description How many values at most, those with the most; the others are one group. */
+                /** @description How many values at most, or pairs of a value and a rate, those with the most; the others are one group. */
                 limit?: components["parameters"]["limit2"];
             };
             header?: never;

@@ -48,3 +48,25 @@ def test_the_file_has_each_day_and_value_and_the_staff_log_says_who_took_it(clie
     ]
     event = StaffEvent.objects.get(action="exported")
     assert event.object == "usage-ada-credits.csv"
+
+
+def test_use_is_by_a_label_and_rate_together_on_the_page_and_in_the_file(client, used):
+    services.publish_rate(credit_type="credits", code="chat", price=2, per=1, idempotency_key="p")
+    for number, labels in enumerate(({"member": "ann"}, {})):
+        services.spend(holder_id="ada", rate="chat", quantity=30, metadata=labels, idempotency_key=f"rated-{number}")
+    page = text_of(client.get(f"{HOLDER}&by=label:member").content.decode())
+    assert "member and rate" in page
+    by_both = text_of(client.get(f"{HOLDER}&by=label:member,rate").content.decode())
+    assert "ann no rate 200 38 % 2" in by_both
+    assert "ann chat 60 12 % 1" in by_both
+    assert "not named chat 60 12 % 1" in by_both
+    response = client.get(f"{HOLDER}&by=label:member,rate&format=usage-csv")
+    lines = b"".join(response.streaming_content).decode("utf-8-sig").splitlines()
+    assert lines[0] == "Day,Member,Rate,Used,On overage,Entries"
+    assert [line.split(",")[1:] for line in lines[1:]] == [
+        ["ann", "no rate", "200", "0", "2"],
+        ["ben", "no rate", "100", "0", "1"],
+        ["ann", "chat", "60", "0", "1"],
+        ["not named", "no rate", "100", "0", "1"],
+        ["not named", "chat", "60", "0", "1"],
+    ]

@@ -1105,9 +1105,10 @@ def usage(
 
     What spends and captures took, less what refunds returned, by label, rate and day: exactly the sum of the entries. A use
     counts at its effective time, a refund at its own, under the labels of what it refunds. A capture has the labels of its
-    hold and its own, which prevail; a use without a label `model` counts by its rate. The values with the most come first,
-    then `others`, then what has no such label. Of an account with more than 256 entries, 200 values of a label are told apart
-    on a day, and ids of which none repeats are not; the rest is in `others`. The call takes no lock.
+    hold and its own, which prevail; a use without a label `model` counts by its rate. The values with the most come first, by
+    label and rate the pairs of both; then `others`, then what has no such label. Of an account with more than 256 entries,
+    200 values of a label and 200 rates are told apart on a day, and ids of which none repeats are not; the rest is in
+    `others`. The call takes no lock.
 
     Scope: `ledger:read`.
     """
