@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ledger.database.statements import fetch_rows
-from ledger.rules import RecurringGrant, RecurringTerms
+from ledger.rules import GrantPart, RecurringGrant, RecurringTerms
 from ledger.rules.instants import from_us
 from ledger.rules.recurring_terms import LARGEST_NAME
 
@@ -22,9 +22,9 @@ ORDER BY r.name
 
 
 class UpcomingGrant(NamedTuple):
-    """A grant that comes; `amount` is what it gives at most."""
+    """A grant that comes; `amount` is what it gives at most, `period` is None if it is for a part of one."""
 
-    period: int
+    period: int | None
     amount: int
     starts_at: datetime
     ends_at: datetime
@@ -49,7 +49,7 @@ class ShownRecurringGrant(NamedTuple):
     @property
     def state(self) -> str:
         """`active`, or `finished` if no period is left."""
-        return "finished" if self.grant.next_period is None else "active"
+        return "finished" if self.grant.next_us is None else "active"
 
     @property
     def starts_at(self) -> datetime:
@@ -87,7 +87,9 @@ def _found(holder_id: str, credit_type: str, names: tuple[str, str], upcoming: i
     for facts in fetch_rows(lambda *row: row, RECURRING_GRANTS, [holder_id, credit_type, *names]):
         grant = RecurringGrant.from_entries(*facts)
         assert grant.terms is not None
-        coming = [_upcoming(grant, n) for n in grant.upcoming(min(upcoming, MOST_UPCOMING))]
+        most = min(upcoming, MOST_UPCOMING)
+        coming = [*map(_part, grant.upcoming_parts(most)), *(_upcoming(grant, n) for n in grant.upcoming(most))]
+        coming = sorted(coming, key=lambda one: one.starts_at)[:most]
         last = facts[4]
         found.append(ShownRecurringGrant(holder_id, credit_type, grant, grant.terms, last, coming))
     return found
@@ -99,3 +101,8 @@ def _upcoming(grant: RecurringGrant, n: int) -> UpcomingGrant:
     amount = grant.terms.up_to or 0 if amount is None else amount
     expires_at = None if expires_us is None else from_us(expires_us)
     return UpcomingGrant(n, amount, from_us(span.start_us), from_us(span.end_us), expires_at)
+
+
+def _part(part: GrantPart) -> UpcomingGrant:
+    expires_at = None if part.expires_us is None else from_us(part.expires_us)
+    return UpcomingGrant(None, part.amount, from_us(part.start_us), from_us(part.end_us), expires_at)

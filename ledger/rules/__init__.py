@@ -20,6 +20,6 @@ from ledger.rules.holds import Hold
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
 from ledger.rules.overage import Overage
-from ledger.rules.recurring_terms import RecurringGrant, RecurringTerms
+from ledger.rules.recurring_terms import GrantPart, RecurringGrant, RecurringTerms
 from ledger.rules.requests import *  # noqa: F403 - every request, by its declaration
 from ledger.values import MAX_AMOUNT

@@ -125,6 +125,13 @@ class RecurringTerms(NamedTuple):
         n = max(0, self.schedule.index_at(from_us(from_us_)))
         return n if self.has(n) else None
 
+    def first_after(self, first: int | None, until_us: int) -> int | None:
+        """Return the first period, from number `first` on, that does not begin before an instant; None if there is none."""
+        if first is None:
+            return None
+        n = max(first, self.schedule.index_at(from_us(until_us - 1)) + 1)
+        return n if self.has(n) else None
+
     def last_begun(self, now_us: int) -> int:
         """Return the last period that has begun; below 0 if there is none."""
         n = self.schedule.index_at(from_us(now_us if self.ends_us is None else min(now_us, self.ends_us - 1)))
@@ -167,6 +174,62 @@ class RecurringTerms(NamedTuple):
         return cls(**{name: times.get(name, facts.get(name)) for name in cls._fields})  # type: ignore[arg-type]
 
 
+class GrantPart(NamedTuple):
+    """A stretch of time `[start_us, end_us)` with credits of its own, beside the periods of the terms.
+
+    Args:
+        amount: its credits, 0 or more.
+        expires_us: when they expire; None: they do not expire by themselves.
+        applies_to: what they can pay for; None: everything.
+        known_as: what the setter of the terms knows it by.
+        taken_back: when it begins, what goes back of earlier lots, as far as it is unspent: each lot with an amount above 0.
+        at_us: when it is due, if that is before its start.
+    """
+
+    start_us: int
+    end_us: int
+    amount: int
+    expires_us: int | None
+    applies_to: dict[str, Any] | None = None
+    known_as: str = ""
+    taken_back: tuple[tuple[int, int], ...] = ()
+    at_us: int | None = None
+
+    @property
+    def due_us(self) -> int:
+        """When it is granted."""
+        return self.start_us if self.at_us is None else self.at_us
+
+    @property
+    def span(self) -> Span:
+        return Span(self.start_us, self.end_us)
+
+    def stored(self) -> dict[str, Any]:
+        """Return the form on an entry, without what is not given."""
+        facts: dict[str, Any] = {"from": to_text(self.start_us), "until": to_text(self.end_us), "amount": self.amount}
+        if self.expires_us is not None:
+            facts["expires_at"] = to_text(self.expires_us)
+        if self.applies_to is not None:
+            facts["applies_to"] = self.applies_to
+        if self.known_as:
+            facts["known_as"] = self.known_as
+        if self.taken_back:
+            facts["taken_back"] = [list(each) for each in self.taken_back]
+        if self.at_us is not None:
+            facts["at"] = to_text(self.at_us)
+        return facts
+
+    @classmethod
+    def from_stored(cls, facts: Mapping[str, Any]) -> "GrantPart":
+        """Return the part of a stored form: the inverse of `stored`."""
+        start_us, end_us = (us_of(facts[name]) for name in ("from", "until"))
+        assert start_us is not None
+        assert end_us is not None
+        back = tuple((lot, amount) for lot, amount in facts.get("taken_back", ()))
+        expires_us, known_as = us_of(facts.get("expires_at")), facts.get("known_as", "")
+        return cls(start_us, end_us, facts["amount"], expires_us, facts.get("applies_to"), known_as, back, us_of(facts.get("at")))
+
+
 class RecurringGrant(NamedTuple):
     """A recurring grant of an account, as its entries say.
 
@@ -179,6 +242,9 @@ class RecurringGrant(NamedTuple):
         is_full: that part gives as many credits as the whole.
         granted: what was granted last; None before the first grant, and if it is not known any more.
         granted_as: reason and reference of its grants; empty ones are the ledger's.
+        known_as: what the setter of the terms knows the periods by.
+        parts: the parts that the terms name, in order of time, all of them; they and the periods do not overlap.
+        next_part: the number of the next part; `len(parts)` if none is left.
     """
 
     name: str
@@ -190,6 +256,9 @@ class RecurringGrant(NamedTuple):
     is_full: bool = False
     granted: GrantedSpan | None = None
     granted_as: tuple[str, str] = ("", "")
+    known_as: str = ""
+    parts: tuple[GrantPart, ...] = ()
+    next_part: int = 0
 
     @classmethod
     def from_entries(
@@ -209,6 +278,8 @@ class RecurringGrant(NamedTuple):
         """
         terms = RecurringTerms.from_stored(counterpart["terms"]) if "terms" in counterpart else None
         reason, reference = counterpart.get("granted_as", ("", ""))
+        known_as = counterpart.get("known_as", "")
+        parts = tuple(GrantPart.from_stored(each) for each in counterpart.get("parts", ()))
         if handled is None:
             stored = counterpart.get("granted")
             return cls(
@@ -216,14 +287,20 @@ class RecurringGrant(NamedTuple):
                 begins_us=us_of(counterpart.get("begins_at")),
                 is_full=counterpart.get("is_full", False),
                 granted=None if stored is None else GrantedSpan.from_stored(stored), granted_as=(reason, reference),
+                known_as=known_as, parts=parts,
             )  # fmt: skip
-        following = handled["period"] + 1 if "next_at" in handled else None
         start_us, until_us = us_of(handled["period_start"]), us_of(handled["period_end"])
         assert terms is not None
         assert start_us is not None
         assert until_us is not None
         granted = GrantedSpan(last or 0, amount or 0, start_us, until_us, terms.time_zone)
-        return cls(name, setting, terms, following, until_us, granted=granted, granted_as=(reason, reference))
+        is_part = "part" in handled
+        following = terms.first_after(counterpart.get("next_period"), start_us + 1 if is_part else until_us)
+        next_part = handled["part"] + 1 if is_part else sum(each.start_us < until_us for each in parts)
+        return cls(
+            name, setting, terms, following, until_us, granted=granted, granted_as=(reason, reference), known_as=known_as,
+            parts=parts, next_part=next_part,
+        )  # fmt: skip
 
     def part(self, n: int) -> Span:
         """Return the time for which period n is granted: all of it, or of the next one what `begins_us` leaves."""
@@ -254,10 +331,27 @@ class RecurringGrant(NamedTuple):
 
     @property
     def next_us(self) -> int | None:
-        """When the next period begins; None if nothing is left."""
+        """When the next period or part begins; None if nothing is left."""
+        part = self.due_part
+        return self._next_period_us if part is None else part.due_us
+
+    @property
+    def _next_period_us(self) -> int | None:
         if self.terms is None or self.next_period is None:
             return None
         return self.part(self.next_period).start_us
+
+    @property
+    def due_part(self) -> GrantPart | None:
+        """The next part that the terms name; None if there is none before the next period."""
+        if self.terms is None or self.next_part >= len(self.parts):
+            return None
+        part, period_us = self.parts[self.next_part], self._next_period_us
+        return part if period_us is None or part.due_us < period_us else None
+
+    def after_part(self) -> "RecurringGrant":
+        """Return the recurring grant after its next part was handled."""
+        return self._replace(next_part=self.next_part + 1, granted_until_us=self.parts[self.next_part].end_us)
 
     def is_due(self, now_us: int) -> bool:
         return self.next_us is not None and self.next_us <= now_us
@@ -267,6 +361,10 @@ class RecurringGrant(NamedTuple):
         if self.terms is None or self.next_period is None:
             return []
         return [n for n in range(self.next_period, self.next_period + count) if self.terms.has(n)]
+
+    def upcoming_parts(self, count: int) -> list[GrantPart]:
+        """Return the next parts that bring credits, at most `count`."""
+        return [] if self.terms is None else [each for each in self.parts[self.next_part :] if each.amount][:count]
 
 
 # In words, as the reason of entries ------------------------------------------------------------------

@@ -41,6 +41,7 @@ from ledger.rules.recurring_terms import (
     PRORATE,
     ROLLOVER,
     UNITS,
+    GrantPart,
 )
 from ledger.values import (
     MAX_ACTOR_CHARACTERS,
@@ -86,6 +87,8 @@ REQUEST_OPTIONS = frozenset(
         "dry_run",
         "drops_due",
         "first_at",
+        "parts",
+        "known_as",
         "is_tried",
         "facts_if_short",
         "wait_s",
@@ -795,6 +798,10 @@ class RecurringGrantRequest(Request):
     ] = PRORATE
     first_at: datetime | None = None
     """The first period that is granted is the one that begins then, and grants have the request's reason and reference."""
+    parts: tuple[GrantPart, ...] = ()
+    """Stretches of time with credits of their own; with them and without `first_at`, no period is granted."""
+    known_as: str = ""
+    """What the caller knows the periods by."""
 
     def check_whole(self) -> None:
         if (self.expiry == AFTER_DAYS) != (self.expires_after_days is not None):

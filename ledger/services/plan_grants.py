@@ -1,5 +1,6 @@
 """Recurring grants of which others set the terms, such as the allowances of plans: set, ended and read under the lock."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -7,18 +8,29 @@ from typing import Any, NamedTuple
 from ledger import due_grants, journal
 from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
-from ledger.rules import RecurringGrant
-from ledger.rules.instants import from_us
+from ledger.rules import Entry, GrantPart, RecurringGrant
+from ledger.rules.instants import from_us, to_us
 
 CREDIT_TYPES = "SELECT credit_type FROM ledger_recurring_grant WHERE holder_id = %s AND name = %s ORDER BY credit_type"
+SETTINGS = "SELECT sequence, counterpart FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)"
 instant_of_us = from_us
 """Return the instant of a number of microseconds since the epoch."""
+us_of_instant = to_us
+"""Return the number of microseconds since the epoch of an instant."""
+
+
+class TakenBack(NamedTuple):
+    """What a part took back of an earlier lot: `amount` credits were to go back, and `taken` of them were unspent."""
+
+    lot: int
+    amount: int
+    taken: int
 
 
 class GrantedPeriod(NamedTuple):
-    """A period that was granted: its entry, and the time for which it is; `amount` is above 0.
+    """A period or a part that was handled: its entry, and the time for which it is; `amount` is 0 if it only took back.
 
-    `applies_to` says what the credits can pay for; None: everything.
+    `applies_to` says what the credits can pay for; None: everything. `known_as` is what the setter of the terms said of it.
     """
 
     sequence: int
@@ -27,6 +39,10 @@ class GrantedPeriod(NamedTuple):
     ends_at: datetime
     idempotency_key: str
     applies_to: dict[str, Any] | None
+    is_part: bool
+    known_as: str
+    expires_at: datetime | None
+    taken_back: list[TakenBack]
 
 
 def credit_types_of(*, holder_id: str, recurring_grant: str) -> Sequence[str]:
@@ -41,18 +57,41 @@ def recurring_grant_under(lock: Lock, *, holder_id: str, credit_type: str, recur
 
 
 def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_grant: str, since: int = 0) -> list[GrantedPeriod]:
-    """Make what is due in an account; return the periods of a recurring grant whose entries came after `since`, in order."""
+    """Make what is due in an account; return what was handled of a recurring grant by entries after `since`, in order.
+
+    Periods that needed nothing, and those that were skipped, are left out.
+    """
     with journal.open(accounts=[(holder_id, credit_type)], held=lock) as accounts:
         account = due_grants.with_due_grants(accounts.account(holder_id, credit_type))
         accounts.append()
-        return [
-            GrantedPeriod(
-                entry.sequence,
-                entry.amount,
-                datetime.fromisoformat(entry.metadata["period_start"]),
-                datetime.fromisoformat(entry.metadata["period_end"]),
-                entry.idempotency_key or "",
-                next((lot.applies_to.shown() for lot in entry.lots if lot.grant == entry.sequence and lot.applies_to), None),
-            )
-            for entry in due_grants.granted_periods(account, recurring_grant, since)
-        ]
+        entries = due_grants.handled_periods(account, recurring_grant, since)
+    settings = sorted({entry.metadata["setting"] for entry in entries})
+    set_by = dict(fetch_rows(_setting, SETTINGS, [holder_id, credit_type, settings]))
+    taken = {entry.idempotency_key: -entry.amount for entry in entries if entry.kind == "revoke"}
+    handled = [one for one in entries if one.kind == "grant" or (one.kind == "adjust" and "part" in one.metadata)]
+    return [_granted(entry, set_by[entry.metadata["setting"]], taken) for entry in handled]
+
+
+def _setting(sequence: int, counterpart: Any) -> tuple[int, dict[str, Any]]:
+    return sequence, json.loads(counterpart) if isinstance(counterpart, str) else counterpart
+
+
+def _granted(entry: Entry, setting: dict[str, Any], taken: dict[str | None, int]) -> GrantedPeriod:
+    part = GrantPart.from_stored(setting["parts"][entry.metadata["part"]]) if "part" in entry.metadata else None
+    lot = next((lot for lot in entry.lots if lot.grant == entry.sequence), None)
+    ends_at = datetime.fromisoformat(entry.metadata["period_end"])
+    return GrantedPeriod(
+        sequence=entry.sequence,
+        amount=entry.amount,
+        starts_at=datetime.fromisoformat(entry.metadata["period_start"]),
+        ends_at=ends_at,
+        idempotency_key=entry.idempotency_key or "",
+        applies_to=part.applies_to if part else lot.applies_to.shown() if lot and lot.applies_to else None,
+        is_part=part is not None,
+        known_as=setting.get("known_as", "") if part is None else part.known_as,
+        expires_at=ends_at if part is None else None if part.expires_us is None else from_us(part.expires_us),
+        taken_back=[
+            TakenBack(number, amount, taken.get(f"{entry.idempotency_key}/back/{number}", 0))
+            for number, amount in (part.taken_back if part else ())
+        ],
+    )

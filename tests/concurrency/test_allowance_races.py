@@ -17,7 +17,7 @@ from ledger import services
 from ledger.audit.auditing import audit
 from ledger.errors import HolderBusy
 from ledger.models import Entry
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring
 from tests.billing.findings import findings_of
 
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -32,15 +32,22 @@ def _settings(settings: Any) -> None:
     plans.list_price_of.cache_clear()
 
 
-def at_the_boundary(holder: str) -> Subscription:
-    """A subscription to 100 credits a month, of which those of January are granted and claimed; it is 1 February."""
+def at_the_boundary(holder: str, what: str) -> Subscription:
+    """A subscription to 100 credits a month, of which those of January are granted and claimed; it is 1 February.
+
+    With a change, it is 15 January, when 310 credits a month begin: 55 go back, and 170 come.
+    """
     services.set_clock(holder_id=holder, now=at(1, 1, year=2029), idempotency_key="january")
     plan = PlanFactory(prices=[recurring()], allowance={"amount": 100}).code
     subscription: Subscription = SubscriptionFactory(
         customer=CustomerFactory(holder_id=holder).ref, plan=plan, started_at=at(1, 1, year=2029)
     )
     run(subscription)
-    services.set_clock(holder_id=holder, now=at(2, 1, year=2029), idempotency_key="february")
+    then = at(2, 1, year=2029)
+    if what == "a change":
+        then = at(1, 15, year=2029)
+        amend(subscription, then, plan=PlanFactory(prices=[recurring()], allowance={"amount": 310}).code)
+    services.set_clock(holder_id=holder, now=then, idempotency_key="then")
     return subscription
 
 
@@ -67,24 +74,34 @@ def granted(holder: str) -> list[int]:
     return list(Entry.objects.filter(holder_id=holder, kind="grant").order_by("sequence").values_list("amount", flat=True))
 
 
+def taken_back(holder: str) -> int:
+    """The credits that went back."""
+    return -sum(Entry.objects.filter(holder_id=holder, kind="revoke").values_list("amount", flat=True))
+
+
+BOUNDARIES = [("a period", 100, 0), ("a change", 170, 55)]
+
+
+@pytest.mark.parametrize(("what", "new", "back"), BOUNDARIES)
 def test_spends_and_a_run_that_meet_at_the_start_of_a_period_grant_it_once(
-    committed_db: None, run_threads: Any, raw_connection: Connect, new_holder: Any
+    committed_db: None, run_threads: Any, raw_connection: Connect, new_holder: Any, what: str, new: int, back: int
 ) -> None:
     holder = new_holder()
-    subscription = at_the_boundary(holder)
+    subscription = at_the_boundary(holder, what)
     results = meet(run_threads, holder, subscription)
     assert not [one for one in results if isinstance(one, Exception) and not isinstance(one, HolderBusy)]
-    assert granted(holder) == [100, 100]
+    assert (granted(holder), taken_back(holder)) == ([100, new], back)
     assert Claim.objects.filter(subscription=subscription.pk, kind=Claim.Kind.ALLOWANCE, released_at=None).count() == 2
     assert [what for what in findings_of("credits of", "credits for") if subscription.ref in what] == []
     assert audit([raw_connection("owner")], holder_id=holder).findings == []
 
 
+@pytest.mark.parametrize(("what", "new", "back"), BOUNDARIES)
 def test_control_a_run_that_does_not_claim_what_the_ledger_granted_grants_it_again(
-    committed_db: None, run_threads: Any, new_holder: Any
+    committed_db: None, run_threads: Any, new_holder: Any, what: str, new: int, back: int
 ) -> None:
     holder = new_holder()
-    subscription = at_the_boundary(holder)
+    subscription = at_the_boundary(holder, what)
     with mock.patch.object(due_drafts, "has_terms", return_value=False):
         meet(run_threads, holder, subscription)
-    assert granted(holder) == [100, 100, 100]
+    assert granted(holder) == [100, new, new]

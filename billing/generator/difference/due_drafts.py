@@ -174,15 +174,16 @@ def _allowances(
     if only == Scope.USAGE or not subscription.holder_id or not (items.allowances or subscription.amendments > 1):
         return [], [], []
     adopted: list[AllowanceGrant] = []
+    returned: list[AllowanceReturn] = []
     if has_terms(subscription):
         # The lock of the account comes before the holder's.
         coupon_uses.wait_turn(lock, subscription)
-        adopted = claim_granted(lock, subscription, items.allowances)
+        adopted, returned = claim_granted(lock, subscription, items.allowances)
     difference = allowance_difference(lock, subscription, items.allowances, as_of, settled_until)
     if difference.cut:
         # The lock of the account comes before the holder's.
         coupon_uses.wait_turn(lock, subscription)
-    return adopted, give_back(lock, subscription, difference.cut), difference.due
+    return adopted, [*returned, *give_back(lock, subscription, difference.cut)], difference.due
 
 
 def _lines(

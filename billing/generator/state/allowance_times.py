@@ -91,9 +91,9 @@ class AllowancePart:
         ]
 
     @staticmethod
-    def terms_of_full(credit_type: str, amount: int, start: datetime, end: datetime, applies_to: str) -> list[str]:
+    def terms_of_full(credit_type: str, amount: str, start: datetime, end: datetime, applies_to: str) -> list[str]:
         """Return the terms of a full period whose credits expire with it and pay for no usage of events."""
-        return [credit_type, str(amount), "None", _text(start), _text(end), _text(end), "False", "", *_purpose(applies_to)]
+        return [credit_type, amount, "None", _text(start), _text(end), _text(end), "False", "", *_purpose(applies_to)]
 
     def until(self, instant: datetime) -> int:
         """Return the whole credits for the time from the start of the part up to an instant of it."""
@@ -250,15 +250,6 @@ def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime 
         if span.end is not None and span.end > as_of and span.schedule.period_at(span.end).start != span.end:
             instants.append(span.end)
     return min(instants, default=None)
-
-
-def next_full_part(spans: Iterable[AllowanceSpan], as_of: datetime, since: datetime) -> AllowancePart | None:
-    """Return the first full period that begins after `as_of`, and not before `since`; None if there is none."""
-    for one in _parts(spans, as_of):
-        starts = one.part.start > as_of and one.part.start >= since
-        if starts and (one.part.start, one.part.end) == (one.part.full_start, one.part.full_end):
-            return one
-    return None
 
 
 def _parts(spans: Iterable[AllowanceSpan], since: datetime | None) -> Iterator[AllowancePart]:

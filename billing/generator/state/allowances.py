@@ -145,10 +145,15 @@ def allowance_difference(
         since = earliest
 
 
-def give_back(lock: Lock, subscription: SubscriptionState, cut: Sequence[CutAllowance]) -> list[AllowanceReturn]:
+def give_back(
+    lock: Lock, subscription: SubscriptionState, cut: Sequence[CutAllowance], *, taken: int | None = None
+) -> list[AllowanceReturn]:
     """Take back what was granted for the time that changes have cut off, as far as it is unspent, and cut the claims.
 
     Lock order: the caller has the subscription's lock and its turn for the customer's account; then the holder's.
+
+    Args:
+        taken: how many credits the ledger has taken back already, by the clock; None: none, so they are taken back now.
 
     Raises:
         HolderBusy: lock_timeout passed.
@@ -161,19 +166,23 @@ def give_back(lock: Lock, subscription: SubscriptionState, cut: Sequence[CutAllo
         for one in cut:
             claim = Claim.objects.get(pk=one.claim.id)
             Claim.objects.filter(pk=claim.pk).update(released_at=Now(), snapshot={**claim.snapshot, "replaced": True})
-            back = _give_back(holder, subscription, claim, one)
+            back = _give_back(holder, subscription, claim, one, taken)
             if back is not None:
                 returned.append(back)
     return returned
 
 
-def _give_back(holder: Lock, subscription: SubscriptionState, claim: Claim, cut: CutAllowance) -> AllowanceReturn | None:
+def _give_back(
+    holder: Lock, subscription: SubscriptionState, claim: Claim, cut: CutAllowance, taken: int | None
+) -> AllowanceReturn | None:
     """Take back the credits of one claim, and write what is left of the claim."""
     snapshot, share = claim.snapshot, cut.claim.amount - cut.amount
     grant, returned = snapshot["grant"], 0
     # What nobody could spend is given up first.
     passed = snapshot["left"]
-    if grant is not None and snapshot["holder_id"] == subscription.holder_id:
+    if taken is not None:
+        returned = taken
+    elif grant is not None and snapshot["holder_id"] == subscription.holder_id:
         account = journal.read(holder, subscription.holder_id, snapshot["credit_type"])
         remaining = _unspent(account).get(grant)
         if remaining is None:
@@ -181,7 +190,7 @@ def _give_back(holder: Lock, subscription: SubscriptionState, claim: Claim, cut:
             grant = None if passed else grant
         else:
             returned = min(remaining, max(share - passed, 0))
-    if returned:
+    if returned and taken is None:
         ledger.revoke_under(
             holder,
             holder_id=subscription.holder_id,

@@ -343,10 +343,13 @@ class BudgetBodySerializer(ResponseSchema):
 class UpcomingGrantSerializer(ResponseSchema):
     """A grant that comes."""
 
-    period = Whole(help_text="The number of the period, from 0 at the start on.")
+    period = Whole(
+        allow_null=True,
+        help_text="The number of the period, from 0 at the start on; null: of a plan, for a part of a period, or its first ones.",
+    )
     amount = Whole(min_value=1, help_text="What it grants; where it fills up to an amount, at most this.")
     starts_at = _time(help_text="When the period begins, and the credits can be spent.")
-    ends_at = _time(help_text="When the next period begins.")
+    ends_at = _time(help_text="When it ends.")
     expires_at = _time(allow_null=True, help_text="When the credits expire; null: not by themselves.")
 
 

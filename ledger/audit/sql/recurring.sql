@@ -1,5 +1,6 @@
 -- Recurring grants whose row does not say what the entries say: the last entry that set or ended it, the last one of a period since then,
 -- and when the next period begins. And entries that set, end or handle one whose next_grant_at is not the earliest of all of the account.
+-- And entries of a part that are not what the terms name: its time and credits, and at most what it takes back of a lot.
 -- And entries that skip periods which have left something: the terms and the account say so again, by the calendar of PostgreSQL.
 WITH setting AS (
     SELECT DISTINCT ON (s.holder_id, s.credit_type, s.counterpart ->> 'recurring_grant')
@@ -64,6 +65,35 @@ FROM (
     GROUP BY holder_id, credit_type, sequence
 ) AS compared
 WHERE next_grant_at IS DISTINCT FROM earliest
+UNION ALL
+SELECT
+    'recurring', e.holder_id, e.credit_type, e.sequence,
+    format('part %%s: %%s of %%s for %%s to %%s', e.metadata ->> 'part', e.kind, e.amount, e.metadata ->> 'period_start', e.metadata ->> 'period_end'),
+    COALESCE('what its terms name: ' || t.part::text, 'no part that its terms do not name')
+FROM ledger_entry e
+LEFT JOIN LATERAL (
+    SELECT s.counterpart -> 'parts' -> (e.metadata ->> 'part')::integer AS part
+    FROM ledger_entry s
+    WHERE s.holder_id = e.holder_id AND s.credit_type = e.credit_type AND s.sequence = (e.metadata ->> 'setting')::bigint
+        AND s.counterpart ->> 'recurring_grant' = e.metadata ->> 'recurring_grant'
+) AS t ON true
+WHERE e.holder_id >= %(since)s AND e.holder_id <= %(upto)s AND e.actor = 'ledger' AND e.idempotency_key IS NOT NULL
+    AND e.metadata ->> 'recurring_grant' IS NOT NULL AND e.metadata ->> 'part' IS NOT NULL
+    AND NOT COALESCE(
+        (t.part ->> 'from')::timestamptz = (e.metadata ->> 'period_start')::timestamptz
+        AND (t.part ->> 'until')::timestamptz = (e.metadata ->> 'period_end')::timestamptz
+        AND COALESCE(t.part ->> 'at', t.part ->> 'from')::timestamptz <= COALESCE(e.effective_at, e.recorded_at)
+        AND CASE e.kind
+            WHEN 'grant' THEN (t.part ->> 'amount')::bigint = e.amount
+            WHEN 'adjust' THEN (t.part ->> 'amount')::bigint = 0
+                OR (t.part ->> 'expires_at')::timestamptz <= COALESCE(e.effective_at, e.recorded_at)
+            WHEN 'revoke' THEN EXISTS (
+                SELECT FROM json_array_elements(t.part -> 'taken_back') AS back (lot)
+                WHERE (back.lot ->> 0)::bigint = e.refers_to AND (back.lot ->> 1)::bigint >= -e.amount
+            )
+        END,
+        false
+    )
 UNION ALL
 SELECT
     'recurring', holder_id, credit_type, sequence, format('skips %%s periods up to %%s: %%s', periods, period_end, because),

@@ -8,7 +8,7 @@ from ledger.rules.accounts import AccountState
 from ledger.rules.decisions.credits import grant
 from ledger.rules.decisions.settlement import Entries, settle_due
 from ledger.rules.decisions.skipped_periods import SkippedPeriods, skipped_periods
-from ledger.rules.entries import BY_THE_LEDGER
+from ledger.rules.entries import BY_THE_LEDGER, Entry
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import Lot, remove, split, total
 from ledger.rules.recurring_terms import (
@@ -16,6 +16,7 @@ from ledger.rules.recurring_terms import (
     KEEP,
     MAX_RECURRING_GRANTS,
     GrantedSpan,
+    GrantPart,
     RecurringGrant,
     RecurringTerms,
     Span,
@@ -51,8 +52,8 @@ def set_recurring_grant(
         raise RecurringGrantLimit(limit=MAX_RECURRING_GRANTS)
     booked, account = settle_due(account)
     terms = _terms_of(account, request, known)
-    if request.first_at is not None:
-        first, cut_us = _First(terms.first(to_us(request.first_at))), None
+    if request.parts or request.first_at is not None:
+        first, cut_us = _First(None if request.first_at is None else terms.first(to_us(request.first_at))), None
     else:
         first, cut_us = _first(account, terms, known, request.change)
     granted = None if known is None else known.granted
@@ -193,11 +194,16 @@ def _setting(
     if terms is not None and first.period is not None:
         begins_us = first.begins_us
         next_us = terms.span(first.period).start_us if begins_us is None else begins_us
-        setting |= {"next_period": first.period, "next_at": to_text(next_us)}
+        setting |= {"next_period": first.period}
         setting |= {} if begins_us is None else {"begins_at": to_text(begins_us)}
         setting |= {"is_full": True} if first.is_full else {}
-    if isinstance(request, RecurringGrantRequest) and request.first_at is not None:
+    if isinstance(request, RecurringGrantRequest) and (request.parts or request.first_at is not None):
         setting["granted_as"] = [request.reason, request.reference]
+        setting |= {"known_as": request.known_as} if request.known_as else {}
+        setting |= {"parts": [each.stored() for each in request.parts]} if request.parts else {}
+        next_us = _soonest(next_us, *(each.due_us for each in request.parts))
+    if next_us is not None:
+        setting["next_at"] = to_text(next_us)
     if granted is not None:
         setting["granted"] = granted.stored()
     if until_us is not None:
@@ -213,6 +219,8 @@ def _soonest(*instants_us: int | None) -> int | None:
 # One period ------------------------------------------------------------------------------------------
 
 
+BEYOND_CAP: Final = "Beyond what the next period keeps"
+FOR_UNUSED_TIME: Final = "For time that is not used"
 SKIPPING: Final = ("recurring_grant", "period_start", "period_end", "periods", "because")
 """What an entry that skips periods says of them."""
 
@@ -239,7 +247,8 @@ def grant_period(
     next period, or to the next write. So a late run leaves what a run in time would have left. What a request decided since
     stays: then the account is taken as of that request, and a period that had ended before gets nothing.
 
-    Many periods that have left nothing by now are skipped together: see `skipped_periods`.
+    Many periods that have left nothing by now are skipped together: see `skipped_periods`. A part that the terms name comes
+    before a period that begins later, and takes back of earlier lots what it says.
 
     Args:
         lots: the numbers of the open lots that the recurring grant opened.
@@ -250,21 +259,26 @@ def grant_period(
     Raises:
         LotLimit: the account has too many lots; nothing is written.
     """
-    assert recurring.terms is not None
-    assert recurring.next_period is not None
-    terms, n = recurring.terms, recurring.next_period
-    span, now_us = recurring.part(n), account.now_us
-    as_of_us = max(span.start_us, min(decided_from_us, now_us))
+    start_us, now_us = recurring.next_us, account.now_us
+    assert start_us is not None
+    as_of_us = max(start_us, min(decided_from_us, now_us))
     # What is not as of then is decided now: by the test clock, or at the time that `next_entry` records.
     recorded_us = max(account.server_us or now_us, account.recorded_us)
     present_us = now_us if account.server_us else recorded_us
     account = account._replace(now_us=as_of_us, recorded_us=recorded_us)
     entries, account = settle_due(account, decided_us=present_us)
+    if recurring.due_part is not None:
+        part = _part_granted(account, recurring, recurring.due_part, others_next_us=others_next_us, present_us=present_us)
+        return part._replace(entries=[*entries, *part.entries])
+    terms, n = recurring.terms, recurring.next_period
+    assert terms is not None
+    assert n is not None
+    span = recurring.part(n)
     skipped = skipped_periods(account, recurring, now_us=now_us, lots=lots)
     if skipped is not None:
         return _skip(account, recurring, skipped, entries, others_next_us=others_next_us, present_us=present_us)
     after = recurring.after(n)
-    request = _request(account, recurring, after, until=n)
+    request = _period_request(account, recurring, after, until=n)
     # Only a period that begins takes what has rolled over: not one that other terms continue.
     if terms.rollover_cap is not None and span == terms.span(n):
         revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap), present_us)
@@ -276,11 +290,7 @@ def grant_period(
         amount = _filling(account, terms, lots, _total_since(expired, as_of_us))
     expires_us = recurring.expires_us(n)
     if amount == 0 or (expires_us is not None and expires_us <= as_of_us):
-        nothing = {"recurring_grant": recurring.name, "period_start": to_text(span.start_us), "period_end": to_text(span.end_us)}
-        entries.append(
-            account.next_entry("adjust", 0, lots=account.lots, counterpart=nothing, request=request, effective_us=present_us)
-        )
-        return GrantedPeriod(entries, after)
+        return GrantedPeriod([*entries, _nothing(account, request, present_us)], after)
     made = GrantRequest(
         **_common(request),
         amount=amount,
@@ -305,7 +315,7 @@ def _skip(
     """Say by one `adjust` entry of 0, behind others, that periods have left nothing."""
     assert recurring.next_period is not None
     after = recurring.after(skipped.last)
-    request = _request(account, recurring, after, until=skipped.last)
+    request = _period_request(account, recurring, after, until=skipped.last)
     request.metadata.update(periods=skipped.last - recurring.next_period + 1, because=skipped.because)
     account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
     named = {name: request.metadata[name] for name in SKIPPING}
@@ -313,20 +323,63 @@ def _skip(
     return GrantedPeriod([*entries, entry], after)
 
 
-def key_of(recurring: RecurringGrant, credit_type: str) -> str:
-    """Return the idempotency key of the next period: a period of a setting is granted at most once."""
-    return f"recurring/{credit_type}/{recurring.name}/{recurring.setting}/{recurring.next_period}"
-
-
-def _request(account: AccountState, recurring: RecurringGrant, after: RecurringGrant, *, until: int) -> Any:
-    """The request by which the ledger grants the next period, or skips those up to one; its amount is a placeholder."""
+def _part_granted(
+    account: AccountState, recurring: RecurringGrant, part: GrantPart, *, others_next_us: int | None, present_us: int
+) -> GrantedPeriod:
+    """Take back what the part ends of earlier lots, as far as it is unspent and not held, and grant its own credits."""
     assert recurring.terms is not None
+    after = recurring.after_part()
+    request = _request(account, recurring, after, part.span, {"part": recurring.next_part})
+    entries = _revoked(account, request, _unspent_of(account, part.taken_back), present_us, back=True)
+    account = account.after_all(entries)._replace(next_grant_us=_soonest(after.next_us, others_next_us))
+    if part.amount == 0 or (part.expires_us is not None and part.expires_us <= account.now_us):
+        return GrantedPeriod([*entries, _nothing(account, request, present_us)], after)
+    made = GrantRequest(
+        **_common(request),
+        amount=part.amount,
+        effective_at=from_us(part.due_us),
+        source=recurring.terms.source,
+        priority=recurring.terms.priority,
+        applies_to=part.applies_to,
+        expires_at=None if part.expires_us is None else from_us(part.expires_us),
+    )
+    return GrantedPeriod([*entries, *grant(account, made)], after)
+
+
+def _unspent_of(account: AccountState, amounts: Collection[tuple[int, int]]) -> list[Lot]:
+    """Return of each of these lots what it has of the amount."""
+    by_grant = {lot.grant: lot for lot in account.lots}
+    found = [(by_grant[grant_], amount) for grant_, amount in amounts if grant_ in by_grant]
+    return [lot._replace(remaining=min(lot.remaining, amount)) for lot, amount in found if lot.remaining]
+
+
+def _nothing(account: AccountState, request: GrantRequest, present_us: int) -> Entry:
+    """Say by an `adjust` entry of 0 that a period or part brings no credits."""
+    named = {name: request.metadata[name] for name in ("recurring_grant", "period_start", "period_end")}
+    return account.next_entry("adjust", 0, lots=account.lots, counterpart=named, request=request, effective_us=present_us)
+
+
+def key_of(recurring: RecurringGrant, credit_type: str) -> str:
+    """Return the idempotency key of the next period or part: each of a setting is granted at most once."""
+    number = recurring.next_period if recurring.due_part is None else f"part/{recurring.next_part}"
+    return f"recurring/{credit_type}/{recurring.name}/{recurring.setting}/{number}"
+
+
+def _period_request(account: AccountState, recurring: RecurringGrant, after: RecurringGrant, *, until: int) -> Any:
+    """The request by which the ledger grants the next period, or skips those up to one; its amount is a placeholder."""
     assert recurring.next_period is not None
     span = Span(recurring.part(recurring.next_period).start_us, recurring.part(until).end_us)
-    metadata = {
+    return _request(account, recurring, after, span, {"period": until})
+
+
+def _request(
+    account: AccountState, recurring: RecurringGrant, after: RecurringGrant, span: Span, number: dict[str, int]
+) -> GrantRequest:
+    assert recurring.terms is not None
+    metadata: dict[str, Any] = {
         "recurring_grant": recurring.name,
         "setting": recurring.setting,
-        "period": until,
+        **number,
         "period_start": to_text(span.start_us),
         "period_end": to_text(span.end_us),
         "as_of": to_text(account.now_us),
@@ -372,11 +425,13 @@ def _beyond_cap(account: AccountState, lots: Collection[int], cap: int) -> tuple
     return split(tuple(own), excess)[0]
 
 
-def _revoked(account: AccountState, request: GrantRequest, parts: Collection[Lot], present_us: int) -> Entries:
+def _revoked(
+    account: AccountState, request: GrantRequest, parts: Collection[Lot], present_us: int, *, back: bool = False
+) -> Entries:
     entries: Entries = []
     for part in parts:
-        named = _common(request) | {"idempotency_key": f"{request.idempotency_key}/cap/{part.grant}"}
-        named["reason"] = "Beyond what the next period keeps"
+        named = _common(request) | {"idempotency_key": f"{request.idempotency_key}/{'back' if back else 'cap'}/{part.grant}"}
+        named["reason"] = FOR_UNUSED_TIME if back else BEYOND_CAP
         entry = account.next_entry(
             "revoke",
             -part.remaining,

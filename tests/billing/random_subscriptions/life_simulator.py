@@ -184,8 +184,6 @@ class LifeSimulator(Simulator):
         self.account.move(now)
         if needed or self.bills.random() < 0.3:
             self._work(is_last=False, is_needed=needed)
-        else:
-            self.account.begin_periods()
         self._compare()
 
     def _work(self, *, is_last: bool, is_needed: bool = False) -> None:
@@ -198,10 +196,6 @@ class LifeSimulator(Simulator):
         model.events = list(self.account.events)
         with self._by(self.bills):
             self._run(self.life, self.clock, forced=is_last)
-        if self.scope == "usage":
-            self.account.begin_periods()
-        else:
-            self.account.look()
         self.account.follow()
         self._compare()
 
@@ -228,6 +222,7 @@ class LifeSimulator(Simulator):
         if pick.random() < 0.2 and len(self.customer.coupons) < 2:
             self._give_coupon(self.life)
         if self.life.model.amendments != before:
+            self.account.look()
             self.account.follow()
         self._compare()
 

@@ -7,6 +7,8 @@ import pytest
 from ledger import services
 from ledger.audit.auditing import audit
 from ledger.models import Entry
+from ledger.rules import GrantPart
+from ledger.rules.instants import to_us
 from ledger.testing import FixedClock
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +64,63 @@ def test_an_entry_that_names_another_instant_of_the_next_grant_is_found(db, sequ
         cursor.execute(f"UPDATE ledger_entry SET next_grant_at = {value} WHERE sequence = %s", [sequence])
         cursor.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only")
     assert broken_laws() == {"recurring", "digest"}
+
+
+# Parts -----------------------------------------------------------------------------------------------
+
+
+def set_parts() -> None:
+    """A lot of 50, of which 10 are spent; a part takes back 30 and grants 5; the next one takes back the 10 left of 20."""
+    with FixedClock(SEPTEMBER) as clock:
+        services.grant(holder_id="ada", amount=50, idempotency_key="g")
+        parts = tuple(
+            GrantPart(
+                to_us(SEPTEMBER.replace(day=on)), to_us(SEPTEMBER.replace(day=on + 9)), amount, None, taken_back=((1, back),)
+            )
+            for on, amount, back in ((5, 5, 30), (15, 0, 20))
+        )
+        services.set_recurring_grant(
+            holder_id="ada", recurring_grant="plan", interval="month", amount=100, parts=parts,
+            first_at=SEPTEMBER.replace(month=10), starts_at=SEPTEMBER, idempotency_key="set",
+        )  # fmt: skip
+        services.spend(holder_id="ada", amount=10, idempotency_key="s")
+        clock.move_to(SEPTEMBER.replace(month=10))
+        services.spend(holder_id="ada", amount=100, idempotency_key="t")
+    assert broken_laws() == set()
+
+
+def test_parts_are_made_by_the_first_write_after_them_and_only_give_back_what_is_unspent(db):
+    set_parts()
+    rows = Entry.objects.filter(holder_id="ada").order_by("sequence")
+    assert [(row.kind, row.amount, row.refers_to) for row in rows] == [
+        ("grant", 50, None), ("adjust", 0, None), ("spend", -10, None), ("revoke", -30, 1), ("grant", 5, None),
+        ("revoke", -10, 1), ("adjust", 0, None), ("grant", 100, None), ("spend", -100, None),
+    ]  # fmt: skip
+    assert rows[8].next_grant_at == SEPTEMBER.replace(month=11)
+
+
+@pytest.mark.parametrize("sequence", [4, 5, 6, 7])
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "jsonb_set(counterpart::jsonb, '{parts,%s,until}', '\"2022-09-20T00:00:00Z\"')::json",
+        "jsonb_set(counterpart::jsonb, '{parts,%s,from}', '\"2022-09-02T00:00:00Z\"')::json",
+        "jsonb_set(counterpart::jsonb, '{parts,%s,amount}', '6')::json",
+        "jsonb_set(counterpart::jsonb, '{parts,%s,taken_back}', '[[1, 9]]')::json",
+        "(counterpart::jsonb - 'parts')::json",
+    ],
+)
+def test_a_part_that_the_terms_do_not_name_is_found(db, sequence, tampering):
+    from django.db import connection
+
+    set_parts()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ledger_entry DISABLE TRIGGER append_only")
+        cursor.execute(
+            f"UPDATE ledger_entry SET counterpart = {tampering.replace('%s', str((sequence - 4) // 2))} WHERE sequence = 2"
+        )
+        cursor.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only")
+    assert "recurring" in broken_laws()
 
 
 # Skipped periods -------------------------------------------------------------------------------------

@@ -9057,9 +9057,9 @@ export interface components {
         UpcomingGrant: {
             /**
              * Format: int64
-             * @description The number of the period, from 0 at the start on.
+             * @description The number of the period, from 0 at the start on; null: of a plan, for a part of a period, or its first ones.
              */
-            period: number;
+            period: number | null;
             /**
              * Format: int64
              * @description What it grants; where it fills up to an amount, at most this.
@@ -9072,7 +9072,7 @@ export interface components {
             starts_at: string;
             /**
              * Format: date-time
-             * @description When the next period begins.
+             * @description When it ends.
              */
             ends_at: string;
             /**

@@ -146,8 +146,8 @@ class Account:
     terms: Terms | None = None
     counter: tuple[datetime, list[Use]] | None = None
     uses: list[Use] = field(default_factory=list)
-    looked_at: datetime | None = None
-    """The instant of the last run that looked at allowances."""
+    followed_at: datetime | None = None
+    """When the terms of the overage were last set."""
 
     # What can be spent -------------------------------------------------------------------------------
 
@@ -175,7 +175,18 @@ class Account:
     # The clock and orders ----------------------------------------------------------------------------
 
     def move(self, now: datetime) -> None:
-        """Go on to an instant: what has expired is gone, and full periods that begin have their allowance."""
+        """Go on to an instant, from one at which an allowance begins or is cut to the next: the account knows them all."""
+        for edge in sorted({edge for edge in self._edges(now) if self.now < edge < now}):
+            self._expire(edge)
+            self.look()
+        self._expire(now)
+        self.look()
+
+    def _edges(self, now: datetime) -> list[datetime]:
+        return [edge for part in self._parts(now) for edge in (part.stretch.start, part.stretch.end)]
+
+    def _expire(self, now: datetime) -> None:
+        """Let what has expired be gone."""
         for hold in [hold for hold in self.holds if hold.expires_at <= now]:
             self.now = max(self.now, hold.expires_at)
             self.release(hold)
@@ -184,7 +195,7 @@ class Account:
             lot.left = 0 if lot.expires_at <= now else lot.left
 
     def look(self) -> None:
-        """What a run does with allowances: give back what is beyond its part, and grant what is missing."""
+        """Give back of allowances what is beyond its part, and grant what is missing."""
         parts = [part for part in self._parts() if part.stretch.start <= self.now]
         for granted in sorted(self.allowances, key=lambda one: one.start):
             same = [one for one in parts if one.stretch.start <= granted.start < one.stretch.end and one.terms == granted.terms]
@@ -195,7 +206,6 @@ class Account:
                 kept = part.until(self.order, end) - part.until(self.order, granted.start)
                 self._cut(granted, end, min(granted.amount, kept))
         self.grant_parts(parts)
-        self.looked_at = self.now
 
     def grant_parts(self, parts: list[AllowancePart]) -> None:
         """Grant what parts of periods have not been granted."""
@@ -210,26 +220,17 @@ class Account:
             lot = self.grant(amount, expires_at, is_bought=False) if amount and expires_at > self.now else None
             self.allowances.append(Granted(start, part.stretch.end, amount, part.terms, lot))
 
-    def begin_periods(self) -> None:
-        """Without a run: grant the full periods that have begun since the last one looked."""
-        assert self.looked_at is not None
-        self.grant_parts([part for part in self._parts() if self.looked_at < part.stretch.start <= self.now])
-
     def needs_run(self, now: datetime) -> bool:
-        """Whether something begins, changes or ends by then that the account does not know without a run."""
-        if self.looked_at is None:
+        """Whether overage begins, changes or ends by then, which the account does not know without a run."""
+        if self.followed_at is None:
             return True
         seats = [(plan.overage or {}).get("per_quantity_of") for plan in _plans(self.order)]
         spans = [span for key in ("overage", *filter(None, seats)) for span in self.order.spans(key)]
-        edges = [edge for span in spans for edge in (span.start, span.end)]
-        edges += [edge for allowance in _spans(self.order) for edge in (allowance.start, allowance.end)]
-        if any(self.looked_at < edge <= now for edge in edges):
-            return True
-        begun = [part for part in self._parts(now) if self.looked_at < part.stretch.start <= now]
-        return any(not _is_granted_by_itself(part, self.order) for part in begun)
+        return any(self.followed_at < edge <= now for span in spans for edge in (span.start, span.end))
 
     def follow(self) -> None:
         """Set the terms of the overage of the plan that counts now, or end them."""
+        self.followed_at = self.now
         span = next((one for one in self.order.spans("overage") if one.start <= self.now < one.end), None)
         if span is None:
             if self.terms is not None and self.terms.ends_at > self.now:
@@ -433,13 +434,6 @@ def _parts(order: Order, until: datetime) -> Iterator[AllowancePart]:
             whole = next(order.periods(span.plan, span.anchor, start))
             is_last = end == span.end and end in ends
             yield AllowancePart(span, Stretch(span.plan, span.amount, span.anchor, start, end, full, whole, is_first, is_last))
-
-
-def _is_granted_by_itself(part: AllowancePart, order: Order) -> bool:
-    """Whether the account grants the part by the clock: whole credits of a whole period, that begins after the anchor."""
-    boundary = next(order.periods(part.span.plan, part.span.anchor, part.stretch.start, "allowance"))
-    anchor = part.span.anchor.replace(tzinfo=order.zone)
-    return part.stretch.time == boundary and part.span.amount.denominator == 1 and anchor <= part.stretch.start
 
 
 def on_overage(parts: list[Part]) -> int:

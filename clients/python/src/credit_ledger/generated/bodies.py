@@ -2826,7 +2826,7 @@ class UnitTier(TypedDict):
 class UpcomingGrant(TypedDict):
     """A grant that comes."""
 
-    period: int
+    period: int | None
     amount: int
     starts_at: str
     ends_at: str

@@ -1,0 +1,239 @@
+"""First periods, the shares after a change and last periods come by the clock: each with the first write after its start."""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.models import Claim
+from billing.orders.item_versions import AllowanceChange
+from billing.rating.periods import Interval, IntervalUnit
+from ledger import services
+from ledger.errors import InsufficientCredits, Invalid
+from ledger.models import Entry
+from tests.billing.factories import amend
+from tests.billing.findings import findings_of
+from tests.billing.generator.state.test_allowance_changes import (
+    CHANGES,
+    MONTH,
+    YEAR,
+    available,
+    day,
+    days_of,
+    move,
+    ordered,
+    plan_of,
+    run_at,
+)
+from tests.billing.generator.state.test_allowance_terms import claims, granted, spend
+
+pytestmark = pytest.mark.django_db
+
+INSTANT = timedelta(microseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def _clocks(settings: Any) -> None:
+    settings.LEDGER = settings.LEDGER | {"TEST_CLOCKS": True}
+
+
+def spend_at(holder: str, now: datetime, amount: int) -> None:
+    """Spend then all that there should be; no run has been there, and not one credit more can be spent."""
+    move(holder, now)
+    with pytest.raises(InsufficientCredits):
+        spend(holder, amount + 1)
+    if amount:
+        spend(holder, amount)
+
+
+# What an order has begun, and what it has ordered for later ------------------------------------------
+
+
+def test_an_order_grants_the_first_period_at_once() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH))
+    spend(holder, 100)
+    assert [one.amount for one in run_at(holder, subscription, day(1)).granted] == [100]
+    assert (granted(holder), claims(subscription)) == ([("01-01", 100)], [("01-01", "02-01", 100)])
+    entry = Entry.objects.get(holder_id=holder, kind="grant")
+    assert (entry.actor, entry.reason, entry.reference) == ("ledger", "Plan allowance", f"subscription {subscription.ref}")
+
+
+def test_an_order_for_later_grants_its_first_part_in_its_first_microsecond() -> None:
+    holder, subscription = ordered(plan_of(310, "31.00", MONTH), started_at=day(1, 11), anchor_at=day(1))
+    spend_at(holder, day(1, 11) - INSTANT, 0)
+    spend_at(holder, day(1, 11), 210)
+    spend_at(holder, day(2), 310)
+    run_at(holder, subscription, day(2))
+    assert claims(subscription) == [("01-11", "02-01", 210), ("02-01", "03-01", 310)]
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)
+
+
+def test_the_period_after_a_trial_comes_with_its_first_microsecond() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH), trial_end=day(1, 15))
+    spend_at(holder, day(1, 15) - INSTANT, 0)
+    spend_at(holder, day(1, 15), 100 * 17 // 31)
+    spend_at(holder, day(2), 100)
+    run_at(holder, subscription, day(2))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1, 15), day(3))]
+
+
+def test_the_last_period_brings_the_share_of_its_days() -> None:
+    holder, subscription = ordered(plan_of(310, "31.00", MONTH), ends_at=day(3, 11))
+    for month, amount in ((1, 310), (2, 310), (3, 100), (4, 0)):
+        spend_at(holder, day(month), amount)
+    run_at(holder, subscription, day(4))
+    assert claims(subscription)[-1] == ("03-01", "03-11", 100)
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+def test_what_a_plan_promises_after_a_phase_comes_however_long_no_run_comes() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH))
+    amend(subscription, day(3), plan=plan_of(500, "50.00", MONTH))
+    amend(subscription, day(5), plan=plan_of(7, "1.00", MONTH, credit_type="sms"))
+    for month, amount in ((1, 100), (2, 100), (3, 500), (4, 500), (5, 0)):
+        spend_at(holder, day(month), amount)
+    services.spend(holder_id=holder, credit_type="sms", amount=7, idempotency_key="sms")
+    run_at(holder, subscription, day(5))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(6))]
+    assert findings_of("credits", "sms", "ledger", "billing") == []
+
+
+def test_a_pause_and_what_follows_it_come_by_the_clock() -> None:
+    holder, subscription = ordered(plan_of(310, "31.00", MONTH))
+    amend(subscription, day(1, 11), paused=True)
+    amend(subscription, day(1, 21), paused=False)
+    spend_at(holder, day(1, 11), 100)
+    spend_at(holder, day(1, 21) - INSTANT, 0)
+    spend_at(holder, day(1, 21), 110)
+    spend_at(holder, day(2), 310)
+    run_at(holder, subscription, day(2))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(1, 11)), (day(1, 21), day(3))]
+
+
+def test_more_periods_than_terms_name_come_in_the_rhythm_up_to_the_end() -> None:
+    holder, subscription = ordered(plan_of(310, "31.00", MONTH), ends_at=day(3, 11, 2032))
+    for year, month in ((2029, 1), (2029, 2), (2030, 7), (2032, 2)):
+        spend_at(holder, day(month, 1, year), 310)
+    run_at(holder, subscription, day(2, 1, 2032))
+    spend_at(holder, day(3, 1, 2032), 100)
+    run_at(holder, subscription, day(4, 1, 2032))
+    assert claims(subscription)[-1] == ("03-01", "03-11", 100)
+
+
+# Changes within what has been granted ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_within_a_period_gives_back_and_grants_by_the_clock(name: str) -> None:
+    amount, price, interval, wish, expected = CHANGES[name]
+    holder, subscription = ordered(plan_of(amount, price, interval))
+    run_at(holder, subscription, day(1))
+    amend(subscription, day(1, 10), **wish())
+    move(holder, day(1, 10) - INSTANT)
+    assert available(holder) == amount
+    move(holder, day(1, 10))
+    with pytest.raises(InsufficientCredits):
+        spend(holder, expected + 1)
+    assert available(holder) == expected
+    done = run_at(holder, subscription, day(1, 10))
+    # The run says what the ledger did, and does no more.
+    assert (available(holder), sum(one.amount for one in done.allowances)) == (expected, expected - amount)
+    assert run_at(holder, subscription, day(1, 10)).allowances == []
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+@pytest.mark.parametrize(("spent", "left"), [(0, 29 + 709), (50, 709), (71, 709), (100, 709)])
+def test_what_is_spent_before_a_change_does_not_go_back_by_the_clock(spent: int, left: int) -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH))
+    run_at(holder, subscription, day(1))
+    amend(subscription, day(1, 10), plan=plan_of(1000, "50.00", MONTH))
+    if spent:
+        spend(holder, spent)
+    spend_at(holder, day(1, 10), left)
+    run_at(holder, subscription, day(1, 10))
+    assert available(holder) == 0
+
+
+def test_a_change_that_is_withdrawn_before_it_comes_takes_nothing_back() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH))
+    amend(subscription, day(1, 10), ends_at=day(1, 10), sets_end=True)
+    amend(subscription, day(1, 10), ends_at=None, sets_end=True)
+    for month in (1, 2, 3):
+        spend_at(holder, day(month), 100)
+    run_at(holder, subscription, day(3))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(4))]
+
+
+def test_an_order_for_the_past_is_made_good_by_the_ledger_at_once() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH))
+    run_at(holder, subscription, day(1))
+    move(holder, day(1, 15))
+    amend(subscription, day(1, 10), plan=plan_of(1000, "50.00", MONTH))
+    spend(holder, 29 + 709)
+    done = run_at(holder, subscription, day(1, 15))
+    assert [one.amount for one in done.allowances] == [-71, 709]
+    assert (available(holder), days_of(subscription, Claim.Kind.ALLOWANCE)) == (0, [(day(1), day(2))])
+
+
+# Late, in steps and in time --------------------------------------------------------------------------
+
+
+WISHES: dict[str, Callable[[], dict[str, Any]]] = {
+    "more credits": lambda: {"plan": plan_of(1000, "50.00", MONTH)},
+    "fewer credits": lambda: {"plan": plan_of(31, "3.10", MONTH)},
+    "kept": lambda: {"plan": plan_of(1000, "50.00", MONTH), "allowance_change": AllowanceChange.KEEP},
+    "full": lambda: {"plan": plan_of(1000, "50.00", MONTH), "allowance_change": AllowanceChange.FULL},
+    "a year": lambda: {"plan": plan_of(1200, "120.00", YEAR)},
+    "a week": lambda: {"plan": plan_of(25, "2.50", Interval(IntervalUnit.WEEK))},
+    "an end": lambda: {"ends_at": day(3, 6), "sets_end": True},
+    "a pause": lambda: {"paused": True},
+    "no pause": lambda: {"paused": False},
+    "seats": lambda: {"quantities": {"fee": Decimal(3)}},
+}
+
+
+def live(seed: int, runs: str) -> tuple[list[int], list[tuple[str, str, int]]]:
+    """What could be spent at the instants of a life of three months, and its claims in the end."""
+    chance = random.Random(seed)
+    amount, billing_day = chance.choice([100, 310, 7]), chance.choice([None, day(1, 15), day(1, 28)])
+    plan = plan_of(amount, "31.00", MONTH, **chance.choice([{}, {"per_quantity_of": "fee"}]))
+    holder, subscription = ordered(plan, started_at=day(1, chance.choice([1, 5, 20])), anchor_at=billing_day)
+    orders = {}
+    for name in chance.sample(sorted(WISHES), 3):
+        ordered_on = chance.randrange(0, 60)
+        orders[ordered_on] = (name, ordered_on + chance.choice([0, 0, 3, 17]))
+    days = sorted({*orders, *(on for _, on in orders.values()), *chance.sample(range(90), 14)})
+    steps = {"in time": days, "in steps": chance.sample(days, 5), "late": []}[runs]
+    spendable = []
+    for n in days:
+        now = day(1) + timedelta(days=n)
+        move(holder, now)
+        if n in orders:
+            name, effective_on = orders[n]
+            with suppress(Invalid):  # An order that does not fit the life is refused in each of the three.
+                amend(subscription, max(day(1) + timedelta(days=effective_on), subscription.started_at), **WISHES[name]())
+        if n in steps:
+            run_at(holder, subscription, now)
+        with pytest.raises(InsufficientCredits):
+            spend(holder, 1_000_000)
+        spendable.append(available(holder))
+        used = random.Random(f"{seed}-{n}").randrange(0, 60)
+        if 0 < used <= spendable[-1]:
+            spend(holder, used)
+    run_at(holder, subscription, day(4))
+    assert findings_of("credits", "ledger", "billing") == []
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)
+    return spendable, claims(subscription)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.check), 1, 2, 3, 4, 5])
+def test_what_can_be_spent_at_an_instant_depends_on_no_run(seed: int) -> None:
+    in_time = live(seed, "in time")
+    assert live(seed, "in steps") == in_time
+    assert live(seed, "late") == in_time
