@@ -1,6 +1,6 @@
 # `make help` lists all targets.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-cluster replay bench prove mutants check lint types layers migrations docs lock format wheel clients client-types
+.PHONY: help run test test-cluster replay bench prove mutants convince check lint types layers migrations docs lock format wheel clients client-types
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,6 +48,9 @@ prove: $(VENV)/.installed-dev  ## Run the long tests, all parts or one: PART=rac
 
 mutants: $(VENV)/.installed-dev  ## Put small faults into copies of the product, and print which of them no test notices: docs/reference/mutants.md
 	@$(BIN)/python -m tests.mutation --markers $(CHECKED) $(ARGS)
+
+convince: $(VENV)/.installed-dev  ## Show why balances and invoices are right, to somebody who believes nothing: docs/explanation/convince.md
+	@$(BIN)/python -m tests.convince
 
 check: lint types layers migrations docs  ## Run what CI runs: the static checks, the tests of `make test`, and the quickest of the long ones
 	$(PYTEST) -m $(CHECKED) $(ARGS)

@@ -19,7 +19,8 @@ T = TypeVar("T")
 TESTS: Final = Path(__file__).parent
 
 PARTS: Final = (
-    "deployment", "ways", "products", "faults", "browser", "clients", "distributed", "benchmarks", "examples", "races",
+    "deployment", "ways", "products", "faults", "browser", "clients", "distributed", "benchmarks", "examples", "convince",
+    "races",
 )  # fmt: skip
 """The parts, in the order in which they run."""
 
@@ -29,6 +30,7 @@ FOLDERS: Final = {
     "schema": "deployment",
     "left_out": "deployment",
     "faults": "faults",
+    "convince": "convince",
     "browser": "browser",
     "admin": "browser",
     "operators": "browser",
