@@ -26,7 +26,7 @@ from ledger.errors import Invalid, Refused
 from ledger.portal.parts import Cell, Shown, Step
 from ledger.services import preview
 from ledger.typesetting.languages import Language
-from ledger.units import CreditUnit, units_of
+from ledger.units import CreditUnit, purpose_names, units_of
 
 ACTOR: Final = "customer page"
 MAX_DIGITS: Final = 15
@@ -51,6 +51,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "nothing": "There is nothing to pay",
         "granted": "Credits that you get",
         "taken": "Credits that go back",
+        "only_for": ", only for {names}",
         "refused_title": "That is not possible now",
         "changed": "The subscription has changed since this was shown, so nothing was changed now. Please look again.",
         "not_running": "The subscription is not running, so it cannot be changed here. Please ask us.",
@@ -78,6 +79,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "nothing": "Es ist nichts zu zahlen",
         "granted": "Guthaben, das Sie erhalten",
         "taken": "Guthaben, das zurückgeht",
+        "only_for": ", nur für {names}",
         "refused_title": "Das geht jetzt nicht",
         "changed": "Das Abonnement ist inzwischen anders; es wurde nichts geändert. Bitte sehen Sie noch einmal nach.",
         "not_running": "Das Abonnement läuft nicht und kann hier nicht geändert werden. Bitte fragen Sie uns.",
@@ -350,15 +352,19 @@ def _effect_rows(running: _Running, change: Callable[[], object], language: Lang
 
 
 def _credit_rows(invoice: UpcomingInvoice, language: Language) -> list[tuple[str, str]]:
-    """Return the credits that a change grants and takes back, by credit type."""
-    units = units_of(move.credit_type for move in invoice.allowances)
+    """Return the credits that a change grants and takes back, by credit type and what they can pay for."""
+    texts, units = TEXTS[language.code], units_of(move.credit_type for move in invoice.allowances)
     rows = []
     for name, sign in (("taken", -1), ("granted", 1)):
-        sums: dict[str, int] = {}
+        sums: dict[tuple[str, str], int] = {}
         for move in invoice.allowances:
             if move.amount * sign > 0:
-                sums[move.credit_type] = sums.get(move.credit_type, 0) + move.amount * sign
-        rows += [(TEXTS[language.code][name], _credits(units[code], amount, language)) for code, amount in sums.items()]
+                of = (move.credit_type, purpose_names(move.applies_to or {}))
+                sums[of] = sums.get(of, 0) + move.amount * sign
+        rows += [
+            (texts[name], f"{_credits(units[code], amount, language)}{names and texts['only_for'].format(names=names)}")
+            for (code, names), amount in sums.items()
+        ]
     return rows
 
 

@@ -117,6 +117,17 @@ def test_a_plan_is_changed_once_after_its_money_and_credits_were_shown(client: C
     assert consistency.check() == []
 
 
+def test_what_the_credits_of_the_other_plan_pay_for_is_shown_before_it_is_chosen(
+    client: Client, subscription: Subscription
+) -> None:
+    allowance = {"credit_type": "credits", "amount": 620, "applies_to": {"rates": ["image.small"]}}
+    PlanFactory(code="team", name="Images", prices=[recurring("base", "62.00")], allowance=allowance)
+    page = Page(client)
+    page.press("Change or cancel")
+    page.press("Move to Images")
+    assert "Credits that go back 160 credits Credits that you get 320 credits, only for image.small" in page.text
+
+
 def test_it_is_cancelled_at_the_end_of_the_period_and_kept_after_all(client: Client, subscription: Subscription) -> None:
     page = Page(client, plans=None)
     page.press("Change or cancel")

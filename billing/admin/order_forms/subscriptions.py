@@ -21,6 +21,7 @@ from billing.generator.activations import order_subscription
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.steps import GenerationResult
+from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn
 from billing.models import Amendment, Customer, Invoice, Subscription
 from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
 from billing.reads.subscriptions import SubscriptionRow
@@ -32,7 +33,7 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.services import preview
 from ledger.typesetting.languages import ENGLISH
-from ledger.units import unit_of
+from ledger.units import purpose_words, unit_of
 
 Part = tuple[str, Mapping[str, Any]]
 MINUTE: Final = "%Y-%m-%dT%H:%M"
@@ -218,14 +219,15 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
         total = f"{notation_in(document['currency']).money(document['total_minor'])} {document['currency']}"
         parts.append((f"The invoice of a run at {when}: {total}", short_table(document, zone_of(document["customer"]))))
     parts.append(following)
-    sentences += [
-        f"It would take back {unit_of(one.credit_type).amount(one.amount)} of the allowance before the change."
-        for one in made.returned
-    ]
-    sentences += [
-        f"It would also grant {unit_of(one.credit_type).amount(one.amount)} to the customer's holder." for one in made.granted
-    ]
+    sentences += [f"It would take back {_credits_of(one)} of the allowance before the change." for one in made.returned]
+    sentences += [f"It would also grant {_credits_of(one)} to the customer's holder." for one in made.granted]
     return sentences if made.documents else [*sentences, f"A run at {when} would make no invoice."]
+
+
+def _credits_of(one: AllowanceGrant | AllowanceReturn) -> str:
+    """Return the credits, with what they can pay for if that is not everything."""
+    purpose = purpose_words(one.applies_to)
+    return f"{unit_of(one.credit_type).amount(one.amount)}{purpose and f' {purpose}'}"
 
 
 def _english_invoice(invoice_id: int) -> dict[str, Any]:

@@ -248,7 +248,7 @@ TAX: dict[str, Any] = {
 PREVIEW_BODY: dict[str, Any] = {"subscription": {"plan": "basic", "started_at": "2026-02-01T00:00:00Z"}, "invoices": 1}
 ALLOWANCE_MOVE = {
     "credit_type": "credits", "amount": 1000,
-    "starts_at": "2026-02-01T00:00:00.000000Z", "ends_at": "2026-03-01T00:00:00.000000Z",
+    "starts_at": "2026-02-01T00:00:00.000000Z", "ends_at": "2026-03-01T00:00:00.000000Z", "applies_to": None,
 }  # fmt: skip
 GENERATED = {"invoices": [INVOICE], "allowances": [ALLOWANCE_MOVE]}
 NOTHING_GENERATED: dict[str, Any] = {"invoices": [], "allowances": []}

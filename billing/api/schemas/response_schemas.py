@@ -573,6 +573,7 @@ class AllowanceMoveSerializer(ResponseSchema):
     amount = whole(help_text="Above 0: granted; below 0: taken back.")
     starts_at = time(help_text="The time for which they are.")
     ends_at = time()
+    applies_to = serializers.DictField(allow_null=True, help_text="What they can pay for, as in a grant; null for everything.")
 
 
 class UpcomingInvoiceSerializer(ResponseSchema):

@@ -42,12 +42,20 @@ class InvoiceSummary:
 
 
 class AllowanceMove(NamedTuple):
-    """Credits of a plan's allowance for `[starts_at, ends_at)`: granted if `amount` is above 0, given back if it is below."""
+    """Credits of a plan's allowance for `[starts_at, ends_at)`: granted if `amount` is above 0, given back if it is below.
+
+    `applies_to` says what they can pay for; None: everything.
+    """
 
     credit_type: str
     amount: int
     starts_at: datetime
     ends_at: datetime
+    applies_to: dict[str, Any] | None
+
+
+def _move_of(one: AllowanceGrant | AllowanceReturn, sign: int) -> AllowanceMove:
+    return AllowanceMove(one.credit_type, sign * one.amount, one.starts_at, one.ends_at, one.applies_to)
 
 
 @dataclass(slots=True)
@@ -71,8 +79,7 @@ class GenerationResult:
     @property
     def allowances(self) -> list[AllowanceMove]:
         """What the run gave back and granted of allowances, in this order."""
-        back = [AllowanceMove(one.credit_type, -one.amount, one.starts_at, one.ends_at) for one in self.returned]
-        return [*back, *(AllowanceMove(one.credit_type, one.amount, one.starts_at, one.ends_at) for one in self.granted)]
+        return [*(_move_of(one, -1) for one in self.returned), *(_move_of(one, 1) for one in self.granted)]
 
     def add(self, made: InvoiceSummary, bill: Bill) -> None:
         """Count a new invoice."""

@@ -192,7 +192,7 @@ def _claim(
             "times": 0,
         },
     )
-    return AllowanceGrant(credit_type, granted.amount, granted.sequence, None, claim.pk, start, end)
+    return AllowanceGrant(credit_type, granted.amount, granted.sequence, None, claim.pk, start, end, granted.applies_to)
 
 
 def _claim_terms(credit_type: str, granted: ledger.GrantedPeriod) -> list[str]:

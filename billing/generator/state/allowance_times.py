@@ -12,12 +12,15 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import takewhile
 from math import floor
-from typing import Any
+from typing import Any, Final
 
 from billing.orders.item_versions import AllowanceChange
 from billing.rating.periods import Period, Schedule, TimeSpan, periods
 from billing.rating.prices.price import Proration
 from billing.rating.proration import MICROSECOND, share
+
+PURPOSE_AT: Final = 8
+"""Where `AllowancePart.terms` have what the credits can pay for; they are shorter for credits that can pay for everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,11 @@ def _same_terms(before: AllowanceSpan, span: AllowanceSpan) -> bool:
 def purpose_text(applies_to: Mapping[str, Any] | None) -> str:
     """Return what credits can pay for in the form of `AllowanceSpan.applies_to`."""
     return json.dumps(applies_to, sort_keys=True) if applies_to else ""
+
+
+def purpose_of_terms(terms: Sequence[str]) -> dict[str, Any] | None:
+    """Return what credits that were given for `AllowancePart.terms` can pay for; None: everything."""
+    return json.loads(terms[PURPOSE_AT]) if len(terms) > PURPOSE_AT else None
 
 
 def _purpose(applies_to: str) -> list[str]:

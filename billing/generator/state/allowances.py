@@ -22,6 +22,7 @@ from billing.generator.state.allowance_times import (
     CutAllowance,
     HeldAllowance,
     over_cap,
+    purpose_of_terms,
     reconcile_allowances,
     settled_start,
 )
@@ -83,6 +84,7 @@ class AllowanceGrant:
         lapsed_at: when they would have expired if each run had come in time; None: they are not temporary.
         claim_id: the claim of the period.
         starts_at, ends_at: the time for which they are.
+        applies_to: what they can pay for; None: everything.
     """
 
     credit_type: str
@@ -92,6 +94,7 @@ class AllowanceGrant:
     claim_id: int
     starts_at: datetime
     ends_at: datetime
+    applies_to: dict[str, Any] | None = None
 
 
 class _AllowanceClaim(NamedTuple):
@@ -121,6 +124,7 @@ class AllowanceReturn:
     grant: int
     starts_at: datetime
     ends_at: datetime
+    applies_to: dict[str, Any] | None
 
 
 def _held(claim_id: int, starts_at: datetime, ends_at: datetime, amount: int, terms: Any) -> HeldAllowance:
@@ -217,7 +221,8 @@ def _give_back(
         )  # fmt: skip
     if not returned:
         return None
-    return AllowanceReturn(snapshot["credit_type"], returned, snapshot["grant"], cut.end, claim.ends_at)
+    pays_for = purpose_of_terms(snapshot["terms"])
+    return AllowanceReturn(snapshot["credit_type"], returned, snapshot["grant"], cut.end, claim.ends_at, pays_for)
 
 
 def grant_allowances(
@@ -265,7 +270,11 @@ def grant_allowances(
             claim = _claim(subscription, allowance, grant, rollover_grants, lapsed, key)
             if grant is not None:
                 lapsed_at = allowance.expires_at if is_temporary else None
-                given.append(AllowanceGrant(span.credit_type, allowance.amount, grant, lapsed_at, claim.pk, *allowance.part))
+                given.append(
+                    AllowanceGrant(
+                        span.credit_type, allowance.amount, grant, lapsed_at, claim.pk, *allowance.part, applies_to=span.pays_for
+                    )
+                )
     return given
 
 

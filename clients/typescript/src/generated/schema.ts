@@ -2622,6 +2622,10 @@ export interface components {
             /** @description The time for which they are. */
             starts_at: string;
             ends_at: string;
+            /** @description What they can pay for, as in a grant; null for everything. */
+            applies_to: {
+                [key: string]: unknown;
+            } | null;
         };
         /** @description A change from an instant on. */
         Amendment: {

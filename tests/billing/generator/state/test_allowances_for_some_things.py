@@ -74,6 +74,21 @@ def test_credits_for_other_things_take_the_place_of_the_share_that_is_left() -> 
     assert findings_of("credits", "ledger", "billing") == []
 
 
+def test_previews_and_runs_say_what_the_credits_that_come_and_go_can_pay_for(api: ApiClient) -> None:
+    holder, subscription = ordered(plan_of(310, "31.00", MONTH, applies_to=IMAGES))
+    [first] = run_at(holder, subscription, day(1)).allowances
+    assert (first.amount, first.applies_to) == (310, IMAGES)
+    move(holder, day(1, 11))
+    amend(subscription, day(1, 11), plan=plan_of(310, "31.00", MONTH, applies_to=FOR_ADA))
+    [upcoming, *later] = api.get(f"/v1/customers/{subscription.customer.ref}/preview?invoices=2").json()["invoices"]
+    moves = [(each["amount"], each["applies_to"]) for each in upcoming["allowances"]]
+    assert moves == [(-210, IMAGES), (210, FOR_ADA)]
+    assert [each["applies_to"] for one in later for each in one["allowances"]] == [FOR_ADA]
+    assert [(one.amount, one.applies_to) for one in run_at(holder, subscription, day(1, 11)).allowances] == moves
+    # The ledger grants the next one by itself, and the run claims it.
+    assert [one.applies_to for one in run_at(holder, subscription, day(2)).allowances] == [FOR_ADA]
+
+
 def test_what_rolls_over_stays_for_the_same_things() -> None:
     holder, subscription = ordered(plan_of(100, "10.00", MONTH, applies_to=IMAGES, rollover_cap=20))
     for month in (1, 2):

@@ -227,6 +227,7 @@ class AllowanceMove(TypedDict):
     amount: int
     starts_at: str
     ends_at: str
+    applies_to: dict[str, Any] | None
 
 
 class Amendment(TypedDict):
