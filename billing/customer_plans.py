@@ -5,11 +5,11 @@ bill with it, and what happens to credits. The button that confirms names the am
 that changed since is shown again, and a second press finds the result of the first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from billing import reads
@@ -52,6 +52,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "granted": "Credits that you get",
         "taken": "Credits that go back",
         "only_for": ", only for {names}",
+        "by_rate": "{title} (rate {named})",
         "refused_title": "That is not possible now",
         "changed": "The subscription has changed since this was shown, so nothing was changed now. Please look again.",
         "not_running": "The subscription is not running, so it cannot be changed here. Please ask us.",
@@ -80,6 +81,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "granted": "Guthaben, das Sie erhalten",
         "taken": "Guthaben, das zurückgeht",
         "only_for": ", nur für {names}",
+        "by_rate": "{title} (Tarif {named})",
         "refused_title": "Das geht jetzt nicht",
         "changed": "Das Abonnement ist inzwischen anders; es wurde nichts geändert. Bitte sehen Sie noch einmal nach.",
         "not_running": "Das Abonnement läuft nicht und kann hier nicht geändert werden. Bitte fragen Sie uns.",
@@ -346,9 +348,18 @@ def _effect_rows(running: _Running, change: Callable[[], object], language: Lang
     def amount(minor: int) -> str:
         return money(minor, currency, language)
 
-    lines = [(line["title"], amount(line["amount_minor"] - line["discount_minor"])) for line in document["lines"]]
+    lines = [(line_title(line, language), amount(line["amount_minor"] - line["discount_minor"])) for line in document["lines"]]
     day = running.day(invoice.as_of, language)
     return [*lines, (texts["total"].format(day=day), amount(document["total_minor"])), *_credit_rows(invoice, language)]
+
+
+def line_title(line: Mapping[str, Any], language: Language) -> str:
+    """Return the title of a line, with the rate and its component if it is billed by entries."""
+    entries = line["rating"].get("entries")
+    if not entries:
+        return str(line["title"])
+    named = ", ".join(entries[name] for name in ("rate", "component") if entries[name])
+    return TEXTS[language.code]["by_rate"].format(title=line["title"], named=named)
 
 
 def _credit_rows(invoice: UpcomingInvoice, language: Language) -> list[tuple[str, str]]:

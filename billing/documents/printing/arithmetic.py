@@ -70,6 +70,8 @@ class Notation:
 def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
     """Return the notes under a line that explain its amount; no note if quantity times price explains it.
 
+    What is billed by entries names the rate, and its component if the price is that of one.
+
     Args:
         line: a line of `GET /v1/invoices/{id}`.
     """
@@ -79,6 +81,7 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
         # The amounts of the price, which includes tax: quantity and price do not explain the amount beside them.
         line = {**line, **included, "unit_amount": None}
     return [
+        *_entries(notation, rating.get("entries")),
         *_conversion(notation, rating.get("conversion")),
         *_steps(notation, line, rating.get("steps") or []),
         *_share(notation, line, rating),
@@ -87,6 +90,12 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
         *_discount(notation, line),
         *_included_tax(notation, included),
     ]
+
+
+def _entries(notation: Notation, entries: Mapping[str, str | None] | None) -> Iterator[str]:
+    if entries:
+        text = notation.texts["by_rate" if entries["component"] is None else "by_component"]
+        yield text.format(rate=entries["rate"], component=entries["component"])
 
 
 def _conversion(notation: Notation, conversion: Mapping[str, str] | None) -> Iterator[str]:

@@ -440,6 +440,7 @@ def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dic
         "BT-135": _last_day(source, period) if period else None,
         "BT-151": category,
         "BT-152": None if category == NOT_VAT else rate,
+        "BG-32": _attributes(source, line),
         "BG-27": [{"amount": minor.text(line["discount_minor"]), "reason": _discount_reason(source), "reason_code": "95"}]
         if line.get("discount_minor")
         else [],
@@ -452,6 +453,13 @@ def _subscription(source: DocumentSource, line: Mapping[str, Any]) -> dict[str, 
     if not of or source.document["subscription"]:
         return {}
     return {"BT-127-00": [{"BT-127": f"{source.notation.texts['subscription']} {of}"}]}
+
+
+def _attributes(source: DocumentSource, line: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the rate and its component of what is billed by entries, as attributes of the item."""
+    entries = (line.get("rating") or {}).get("entries") or {}
+    texts = source.notation.texts
+    return [{"BT-160": texts[name], "BT-161": entries[name]} for name in ("rate", "component") if entries.get(name)]
 
 
 def _discount_reason(source: DocumentSource) -> str:

@@ -101,6 +101,21 @@ def test_a_conversion_comes_before_the_steps():
     assert calculation_notes(found | {"rating": found["rating"] | facts})[0] == "7 × 1.2 = 8.4"
 
 
+@pytest.mark.parametrize(
+    ("component", "expected"),
+    [
+        (None, ["By the rate answers", "Nach dem Tarif answers"]),
+        ("output", ["By the rate answers, component output", "Nach dem Tarif answers, Komponente output"]),
+    ],
+)
+def test_what_is_billed_by_entries_names_its_rate_before_the_steps(component: str | None, expected: list[str]) -> None:
+    entries = {"rate": "answers"} | ({} if component is None else {"component": component})
+    price = {"model": "unit", "unit_amount": "0.02", "free_units": "10", "billed_by": "entries", "entries": entries}
+    found = line(price, "30", rating=parse_price({**METERED, **price}).entries_facts())
+    assert [calculation_notes(found, language=language)[0] for language in (ENGLISH, GERMAN)] == expected
+    assert calculation_notes(found)[1:] == ["30 − 10 free = 20 × 0.02 = 0.40"]
+
+
 def test_a_part_of_a_period_a_discount_and_credits_each_have_their_note():
     share = {"share": {"used": 21, "of": 31}}
     found = line({"model": "unit", "unit_amount": "31"}, "2", rating=share) | {"amount_minor": 4200, "discount_minor": 420}

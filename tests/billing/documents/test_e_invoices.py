@@ -1,5 +1,6 @@
 """No e-invoice rather than one that breaks a rule of its receiver: the rules here beside the Schematron of the receivers."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
@@ -70,6 +71,11 @@ DOCUMENTS = {
         taxes=(("S", "19", 3150, 599),),
     ),
     "a small price": document(line(41, quantity="333", unit_amount="0.00123456"), taxes=(("S", "19", 41, 8),)),
+    "by entries": document(
+        line(100, rating={"entries": {"credit_type": "credits", "rate": "answers", "component": "output"}}),
+        line(200, rating={"entries": {"credit_type": "credits", "rate": "images", "component": None}}),
+        taxes=(("S", "19", 300, 57),),
+    ),
     "what gives back": document(line(3100), line(-1000), taxes=(("S", "19", 2100, 399),)),
     "two rates": document(line(3100), line(1000, "reduced", "7"), taxes=(("S", "19", 3100, 589), ("reduced", "7", 1000, 70))),
     "S at 0": document(line(3100, "S", "0"), taxes=(("S", "0", 3100, 0),)),
@@ -101,6 +107,14 @@ def test_each_document_keeps_the_rules_of_its_receiver(name: str, profile: str) 
         assert xml is not None
         assert PROFILES[profile].guideline.encode() in xml
         assert broken_rules(xml, profile) == []
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_is_billed_by_entries_has_its_rate_as_attributes_of_the_item(profile: str) -> None:
+    xml = e_invoice.e_invoice(source_of("by entries"), PROFILES[profile])
+    assert xml is not None
+    values = rb"<(?:ram:Description|cbc:Name)>(Rate|Component|Tarif|Komponente)</[^>]*>\s*<(?:ram|cbc):Value>([a-z]*)<"
+    assert [value for _, value in re.findall(values, xml)] == [b"answers", b"output", b"images"]
 
 
 def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from billing.customer_plans import line_title
+from billing.documents.printing.pages import invoice_page
+from billing.documents.printing.printed import invoice_source
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
+from billing.generator.run.preview import next_invoices
 from billing.models import Claim, Invoice, Subscription
 from ledger import services
+from ledger.services import preview
+from ledger.typesetting.languages import ENGLISH, GERMAN
 from tests.billing.factories import (
     CustomerFactory,
     PlanFactory,
@@ -22,6 +28,7 @@ from tests.billing.factories import (
 )
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
+from tests.tampering.owner import SELLER
 
 pytestmark = pytest.mark.django_db
 
@@ -99,6 +106,22 @@ def lines(subscription: Subscription) -> list[tuple[str, str, str, int]]:
 
 def assert_clean() -> None:
     assert findings_of("entries", "entry", "usage", "cursor") == []
+
+
+def test_the_pdf_and_the_customers_page_name_the_rate_of_the_line(holder, rate):
+    subscription = subscribed(holder, by_entries(rate))
+    spend(holder, rate, 100)
+    with preview():
+        [upcoming] = next_invoices([subscription.ref], as_of=FEBRUARY, most=1)
+    [line] = upcoming.document["lines"]
+    assert [line_title(line, language) for language in (ENGLISH, GERMAN)] == [
+        f"{line['title']} (rate {rate}, output)", f"{line['title']} (Tarif {rate}, output)",
+    ]  # fmt: skip
+    move(holder, FEBRUARY)
+    run()
+    source = invoice_source(Invoice.objects.get(subscription=subscription.pk).pk, without_seller=SELLER)
+    [line] = invoice_page(source)["lines"]
+    assert line["notes"][1:] == [f"By the rate {rate}, component output"]
 
 
 def test_the_line_is_the_sum_of_the_spends_and_captures_of_the_rate(holder, rate):
