@@ -362,8 +362,21 @@ def _steps(
             HeldAllowance(-1_000_000 * (n + 1) - number, *one.part, one.amount, one.of.terms)
             for number, one in enumerate(difference.due)
         ]
-        held = [*kept, *cut, *new]
+        held, since = _unsettled([*kept, *cut, *new], spans, at)
         at = next_allowance(spans, at)
+
+
+def _unsettled(
+    held: Sequence[HeldAllowance], spans: Sequence[AllowanceSpan], at: datetime
+) -> tuple[list[HeldAllowance], datetime]:
+    """Return the claims that later steps can change, and since when these are: a long history costs one step only."""
+    since = settled_start(spans, at)
+    while True:
+        found = [one for one in held if one.end > since]
+        earliest = min((one.start for one in found), default=since)
+        if earliest >= since:
+            return found, since
+        since = settled_start(spans, earliest)
 
 
 def _is_in_time(difference: AllowanceDifference, now: datetime) -> bool:
