@@ -58,7 +58,7 @@ urlpatterns = [
     path("metrics", Metrics.as_view()),
     path("problems/<slug:slug>", ProblemPage.as_view()),
     *_customer_page,
-    path("docs/api", _docs),
+    path("docs/api", _docs, name="api-reference"),
     path("docs", _lead_to_reference),
     path("docs/", _lead_to_reference),
     path("docs/<path:page>", no_such_page),

@@ -40,7 +40,7 @@ from ledger.operators.permissions import (
 from ledger.reads import Balance
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.units import units_of
-from ledger.values import HOLDER_ID
+from ledger.values import CREDIT_TYPE, HOLDER_ID
 
 ACCOUNTS_LOOKED_AT = 2_000
 SHOWN_NUMBER = re.compile(r"([0-9]{1,3}(,[0-9]{3})+|[0-9]+)(\.[0-9]+)?", re.ASCII)
@@ -245,6 +245,14 @@ class AccountAdmin(ReadOnlyAdmin):
         own = [current_locks.url(self), *additions.account_pages(self), holder_page.url(self)]
         return [*own, *super().get_urls()]
 
+    def balance_of(self, request: HttpRequest, object_id: str, *, needs_entries: bool) -> reads.Balance:
+        """Return the balance of an account, or raise Http404 without one; an account without entries has 0 if it needs none."""
+        holder_id, _, credit_type = unquote(object_id).partition("/")
+        if needs_entries or not HOLDER_ID.fullmatch(holder_id) or not CREDIT_TYPE.fullmatch(credit_type):
+            found: reads.Balance = self.row_of(request, object_id).now
+            return found
+        return reads.balance(holder_id, credit_type)
+
     # What can be done ---------------------------------------------------------------------------------
 
     @operation("Grant credits", icon="add", permission=GRANT_CREDITS, url_path="grant-credits")
@@ -316,7 +324,7 @@ def _operation_of(form: additions.AccountForm) -> Callable[..., HttpResponse]:
 
     @operation(form.title, icon=form.icon, permission=form.permission, url_path=form.url_path)
     def show(self: AccountAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
-        response: HttpResponse = form.view(self, request, self.row_of(request, object_id).now)
+        response: HttpResponse = form.view(self, request, self.balance_of(request, object_id, needs_entries=form.needs_entries))
         return response
 
     return show

@@ -107,14 +107,21 @@ def _accounts(holder_id: str) -> list[Balance]:
 
 
 def _unknown(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, context: dict[str, Any]) -> HttpResponse:
-    """Show an id that never had credits, at most refusals: that differs from a holder without credits."""
-    grant_url = ""
-    if HOLDER_ID.fullmatch(holder_id) and request.user.has_perm(GRANT_CREDITS):
-        grant_url = reverse("admin:ledger_account_grant", args=[quote(account_id(holder_id, "credits"))])
-    context |= {"grant_url": grant_url, "accounts_url": reverse("admin:ledger_account_changelist")}
+    """Show an id that never had credits, at most refusals: that differs from a holder without credits.
+
+    An application can know the id, such as the holder of a new customer: then the page is found, with the forms for it.
+    """
+    key, may = [quote(account_id(holder_id, "credits"))], request.user.has_perm
+    is_known = any(section.table.get("rows") for section in context["sections"])
+    ways = [("Grant the first credits", "grant", GRANT_CREDITS)]
+    if is_known:
+        ways += [(form.title, form.name, form.permission) for form in additions.account_forms() if not form.needs_entries]
+    can_be = HOLDER_ID.fullmatch(holder_id) is not None
+    shown = [(words, reverse(f"admin:ledger_account_{name}", args=key)) for words, name, needed in ways if can_be and may(needed)]
+    context |= {"is_known": is_known, "ways": shown, "accounts_url": reverse("admin:ledger_account_changelist")}
     if HOLDER_ID.fullmatch(holder_id):
         context |= {"has_refusals": bool(reads.refusals(holder_id, limit=1)), "refusals_url": refusals_url(q=holder_id)}
-    return TemplateResponse(request, "admin/ledger/holders/holder_unknown.html", context, status=404)
+    return TemplateResponse(request, "admin/ledger/holders/holder_unknown.html", context, status=200 if is_known else 404)
 
 
 def _type(account: Balance, unit: CreditUnit, chosen: Balance) -> dict[str, Any]:

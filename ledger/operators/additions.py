@@ -95,6 +95,7 @@ class AccountForm:
         title, icon: of the button.
         permission: of the operators who may use it.
         view: takes the admin of accounts, the request and the account's balance.
+        needs_entries: False offers it also for a holder who has had no credits yet, but whom another application knows.
     """
 
     name: str
@@ -103,6 +104,7 @@ class AccountForm:
     permission: str
     url_path: str
     view: Callable[[Any, Any, Any], Any]
+    needs_entries: bool = True
 
 
 References = Callable[[], Sequence[tuple[str, str]]]

@@ -31,6 +31,7 @@ class PortalConfig(applications.LedgerApplication):
                 permission=MAKE_PAGE_LINK,
                 url_path="page-link",
                 view=_page_link,
+                needs_entries=False,
             )
         )
 

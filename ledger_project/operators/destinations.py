@@ -16,6 +16,7 @@ from billing.permissions import (
     ADD_SELLER,
     ADD_SUBSCRIPTION,
     ADD_TAX,
+    VIEW_CUSTOMER,
     VIEW_INVOICE,
     VIEW_RUN,
     VIEW_SUBSCRIPTION,
@@ -47,6 +48,7 @@ class Action(NamedTuple):
         also: other words for it.
         hint: where it is done.
         page: the name of the page in the admin, with its query.
+        fragment: the part of the page; the page then has its name without the admin's namespace.
         permission: of those who may open the page.
     """
 
@@ -56,6 +58,7 @@ class Action(NamedTuple):
     page: str
     permission: str
     query: dict[str, str] = {}
+    fragment: str = ""
 
 
 def _of_bank_statements() -> tuple[Action, ...]:
@@ -109,14 +112,16 @@ def _of_purchases() -> tuple[Action, ...]:
 
 ACTIONS: Final = (
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
+    Action("Spend credits by a call", "use usage api reference documentation docs integrate curl", "API reference, to try out",
+           "api-reference", VIEW_APIKEY, fragment="/Credits/spendCredits"),
     Action(
         "Refund a spend", "give back credits money return", "open the spend, then Refund", "ledger_entrylisting_changelist",
         VIEW_ENTRYLISTING, {"kind": "spend"},
     ),
     Action("Why was a request refused?", "refusal declined error denied", "refusals", "ledger_refusallisting_changelist",
            VIEW_REFUSALLISTING),
-    Action("Give a customer a link to their page", "customer portal", "on the holder's page", "ledger_account_changelist",
-           VIEW_ACCOUNT),
+    Action("Give a customer a link to their page", "customer portal pay sell", "on the customer's page",
+           "billing_customer_changelist", VIEW_CUSTOMER),
     Action("Freeze a holder", "block stop fraud unfreeze", "on the holder's page", "ledger_account_changelist", VIEW_ACCOUNT),
     Action("Set a budget or an overdraft", "limit cap", "on the holder's page", "ledger_account_changelist", VIEW_ACCOUNT),
     Action("Revoke a wrong grant", "take back undo credits", "open the grant, then Revoke", "ledger_entrylisting_changelist",
@@ -191,5 +196,7 @@ def _where(section: str, title: str) -> str:
 
 
 def _url(action: Action) -> str:
+    if action.fragment:
+        return f"{reverse(action.page)}#{action.fragment}"
     address = reverse(f"admin:{action.page}")
     return f"{address}?{urlencode(action.query)}" if action.query else address

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from django.apps import apps
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.db.models import Count, Q, QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -56,8 +56,8 @@ from ledger.admin.kit.cells import contract_day, instant_words, link, row_link, 
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, describe, guarded, operation
-from ledger.admin.links import holder_link
-from ledger.operators.permissions import VIEW_ENTRYLISTING
+from ledger.admin.links import account_id, holder_link
+from ledger.operators.permissions import MAKE_PAGE_LINK, VIEW_ENTRYLISTING
 from ledger.services import time_of
 
 INVOICES_SHOWN = 20
@@ -88,6 +88,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     actions_detail = (
         "edit",
         "subscribe",
+        "page_link",
         {
             "title": "More",
             "icon": "more_horiz",
@@ -156,6 +157,15 @@ class CustomerAdmin(ReadOnlyAdmin):
         query = urlencode({"customer": self.row_of(request, object_id).ref})
         return HttpResponseRedirect(f"{reverse('admin:billing_subscription_add')}?{query}")
 
+    @operation("Customer's page", icon="link", permission=MAKE_PAGE_LINK, url_path="page-link")
+    def page_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Go to the form that makes a link to the page on which the customer pays, buys and sees their credits."""
+        customer = self.row_of(request, object_id)
+        if not _has_page(customer):
+            raise Http404
+        account = account_id(customer.holder_id, customer.credit_type or "credits")
+        return HttpResponseRedirect(reverse("admin:ledger_account_page_link", args=[quote(account)]))
+
     @operation("New invoice", icon="receipt_long", permission=ISSUE_INVOICE, url_path="new-invoice")
     def new_invoice(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Make an invoice of the customer without a subscription."""
@@ -188,6 +198,7 @@ class CustomerAdmin(ReadOnlyAdmin):
             return []
         return [
             *(["erase"] if is_erased(customer) else []),
+            *([] if _has_page(customer) else ["page_link"]),
             *([] if open_credit_of(customer.pk) else ["pay_out"]),
             *CUSTOMER_PAGE.impossible_on(customer),
         ]
@@ -236,6 +247,11 @@ def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cus
         "back": row_url(Customer, customer.pk),
     }
     return TemplateResponse(request, "admin/billing/preview.html", context)
+
+
+def _has_page(customer: Customer) -> bool:
+    """Return whether the customer has a page: it is that of a holder."""
+    return bool(customer.holder_id) and apps.is_installed("ledger.portal")
 
 
 def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]]:

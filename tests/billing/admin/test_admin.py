@@ -370,11 +370,22 @@ def test_a_customer_leads_to_its_holder_also_before_the_holder_has_credits(clien
         page = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
         [address] = re.findall(r'href="(/admin/ledger/account/[^"]*)"[^>]*>not-yet<', page)
         unknown = client.get(html.unescape(address))
-        assert unknown.status_code == 404
-        assert "No holder has ever had the id" in unknown.content.decode()
+        assert unknown.status_code == 200
+        assert "not-yet has had no credits yet." in unknown.content.decode()
         assert f">{customer.ref}</a>" in unknown.content.decode()
+        for way in ("Grant the first credits", "Customer&#x27;s page"):
+            assert way in unknown.content.decode()
+        form = client.get(f"{BILLING}/customer/{customer.pk}/page-link/")
+        assert form.status_code == 302
+        assert client.get(form.url).status_code == 200
     services.grant(holder_id="not-yet", amount=5, credit_type="sms", idempotency_key="g")
     assert "data-available>5<" in client.get(html.unescape(address)).content.decode()
+
+
+def test_a_customer_without_a_holder_has_no_page_to_link_to(client):
+    customer = CustomerFactory(holder_id=None)
+    assert "page-link" not in client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
+    assert client.get(f"{BILLING}/customer/{customer.pk}/page-link/").status_code == 404
 
 
 def test_coupons_and_credit_notes_are_shown_on_the_invoice_and_the_customer(client):
