@@ -113,7 +113,7 @@ def _unknown(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, c
     """
     key, may = [quote(account_id(holder_id, "credits"))], request.user.has_perm
     is_known = any(section.table.get("rows") for section in context["sections"])
-    ways = [("Grant the first credits", "grant", GRANT_CREDITS)]
+    ways: list[tuple[str, str, str]] = [("Grant the first credits", "grant", GRANT_CREDITS)]
     if is_known:
         ways += [(form.title, form.name, form.permission) for form in additions.account_forms() if not form.needs_entries]
     can_be = HOLDER_ID.fullmatch(holder_id) is not None

@@ -105,9 +105,13 @@ def _of_packs() -> tuple[Action, ...]:
 def _of_purchases() -> tuple[Action, ...]:
     if not apps.is_installed("billing.payments"):
         return ()
-    from billing.payments.permissions import ADD_PURCHASE
+    from billing.payments.permissions import ADD_PURCHASE, VIEW_PAYMENTINTENT
 
-    return (Action("Record a purchase", "sell pack sale", "form", "billing_payments_purchase_add", ADD_PURCHASE),)
+    return (
+        Action("Record a purchase", "sell pack sale", "form", "billing_payments_purchase_add", ADD_PURCHASE),
+        Action("Refund a payment by card", "send money back return stripe", "open the payment, then Refund",
+               "billing_payments_paymentintent_changelist", VIEW_PAYMENTINTENT),
+    )  # fmt: skip
 
 
 ACTIONS: Final = (
