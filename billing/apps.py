@@ -59,6 +59,7 @@ class BillingConfig(AppConfig):
         from ledger import conf, exports
         from ledger.audit.chains import register, register_table
         from ledger.operators import additions
+        from ledger.operators.additions import ReferenceList
         from ledger.typesetting.letterheads import register_letterhead
 
         ensure_declared(tables_about_people())
@@ -82,7 +83,7 @@ class BillingConfig(AppConfig):
         additions.register_money(_money)
         additions.register_default_currency(_usual_currency)
         for noun in ("customer", "plan", "coupon", "seller", "meter"):
-            additions.register_references(noun, partial(_references, noun))
+            additions.register_references(noun, ReferenceList(partial(_references, noun), f"billing.view_{noun}"))
         if apps.is_installed("ledger.portal"):
             from ledger.portal import parts
 
@@ -172,10 +173,10 @@ def _money(amount_minor: int, currency: str) -> str:
     return money_text(amount_minor, currency)
 
 
-def _references(noun: str) -> "Sequence[tuple[str, str]]":
+def _references(noun: str, word: str) -> "Sequence[tuple[str, str]]":
     from billing.admin.references import LISTS
 
-    return LISTS[noun]()
+    return LISTS[noun](word)
 
 
 def _usual_currency() -> str:

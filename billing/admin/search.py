@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.models import Q
 
 from billing.admin.cells import money_text
+from billing.admin.references import spellings
 from billing.models import Coupon, CreditNote, Customer, Invoice, InvoicePayment, Meter, NumberSeries, Plan, Subscription, Tax
 from billing.permissions import (
     VIEW_COUPON,
@@ -200,8 +201,3 @@ def _by_number(model: Any, word: str) -> list[Any]:
         series = list(NumberSeries.objects.values_list("name", flat=True)[:MOST_SERIES])
         found = list(model.objects.filter(series__in=series, series_value=int(word)).order_by("pk")[:MOST])
     return found
-
-
-def spellings(word: str) -> list[str]:
-    """Return the word as typed, and in capitals, which most numbers and references use."""
-    return list(dict.fromkeys((word, word.upper())))

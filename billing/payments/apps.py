@@ -43,11 +43,12 @@ class PaymentsConfig(applications.LedgerApplication):
         from billing import additions as billing_additions
         from billing.payments.collecting.laws import PROVIDER_LAWS
         from billing.payments.exports import EXPORTS
-        from billing.payments.permissions import VIEW_PURCHASE
+        from billing.payments.permissions import VIEW_PACK, VIEW_PURCHASE
         from billing.payments.purchases.laws import NAMED_ENTRIES, PURCHASE_LAWS
         from ledger import conf, exports
         from ledger.audit.chains import RegisteredTable, register_table
         from ledger.operators import additions
+        from ledger.operators.additions import ReferenceList
         from ledger.services import coming_credits
 
         register_check(_check_providers, "billing", conf.CHECKS)
@@ -70,7 +71,7 @@ class PaymentsConfig(applications.LedgerApplication):
         additions.register_attention(_attention)
         additions.register_search(_search)
         additions.register_guesses(_guess)
-        additions.register_references("pack", _packs)
+        additions.register_references("pack", ReferenceList(_packs, VIEW_PACK))
         if apps.is_installed("ledger.portal"):
             from billing.documents import pay_links
 
@@ -120,10 +121,10 @@ def _guess(request: Any, word: str) -> "list[Found]":
     return guess(request, word)
 
 
-def _packs() -> "Sequence[tuple[str, str]]":
+def _packs(word: str) -> "Sequence[tuple[str, str]]":
     from billing.payments.pages.references import list_packs
 
-    return list_packs()
+    return list_packs(word)
 
 
 def _customer_payments(customer: Any) -> "CustomerPart":

@@ -6,6 +6,7 @@ Without the applications on which they are built, no page is registered, and a s
 from ledger.operators import installed
 
 if not installed.missing():
+    from ledger.admin import references
     from ledger.admin.accounts import AccountAdmin
     from ledger.admin.api_keys import ApiKeyAdmin
     from ledger.admin.approvals import ApprovalAdmin
@@ -15,6 +16,8 @@ if not installed.missing():
     from ledger.admin.rates import RateAdmin
     from ledger.admin.refusals import RefusalAdmin
     from ledger.admin.staff_events import StaffEventAdmin
+
+    references.register()
 
     __all__ = [
         "AccountAdmin",

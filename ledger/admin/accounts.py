@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ledger import conf, reads
-from ledger.admin import current_locks, holder_page, operations
+from ledger.admin import current_locks, holder_page, operations, references
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, timestamp
 from ledger.admin.kit.columns import Column
@@ -242,7 +242,7 @@ class AccountAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Add the pages of current locks and of a month's end, those of other applications, and each holder's."""
         # A holder's page comes last: its path takes everything that follows.
-        own = [current_locks.url(self), *additions.account_pages(self), holder_page.url(self)]
+        own = [current_locks.url(self), references.url(self), *additions.account_pages(self), holder_page.url(self)]
         return [*own, *super().get_urls()]
 
     def balance_of(self, request: HttpRequest, object_id: str, *, needs_entries: bool) -> reads.Balance:

@@ -342,6 +342,7 @@ class TransferForm(RecipientForm[TransferRequest]):
     """The form of a transfer: holder and amount."""
 
     recipient = "to"
+    refers_to = {"to": "holder_id"}
     declared, use_case = TransferRequest, services.transfer
     stake = CREDITS_OF_ENTRY
     shows = {

@@ -94,6 +94,7 @@ class PublishForm(CreditAmountsForm[RateRequest]):
     """A new price in credits."""
 
     declared = RateRequest
+    refers_to = {"code": "rate_code"}
     stake = NoStake("It moves no credits: it says what is charged from then on.")
     shows = {
         "code": Shown(help="The priced unit, such as gpt-4o.output."),

@@ -107,8 +107,24 @@ class AccountForm:
     needs_entries: bool = True
 
 
-References = Callable[[], Sequence[tuple[str, str]]]
-"""Lists rows to which a field can refer: what is typed, and words that people search by; the newest, up to some hundred."""
+Row = tuple[str, str]
+"""What is typed in a field, and words that people search by."""
+
+
+@dataclass(frozen=True)
+class ReferenceList:
+    """Rows to which fields of forms refer.
+
+    Args:
+        list_rows: takes what was typed, and returns some of the rows that fit, by index or among a bounded number; without
+            a text, the rows with which a list begins, up to some hundred.
+        permission: who may see the rows; None: each operator.
+    """
+
+    list_rows: Callable[[str], Sequence[Row]]
+    permission: str | None = None
+
+
 HolderSections = Callable[[Any, str], Sequence[Section]]
 """Takes the request and a holder's id; shows what the operator may see."""
 AttentionList = Callable[[Any], Sequence[Attention]]
@@ -141,7 +157,7 @@ _home_parts: list[HomePart] = []
 _groups: dict[str, HolderGroups] = {}
 _money: Money = "{} {} minor units".format
 _default_currency: Callable[[], str] = str
-_references: dict[str, References] = {}
+_references: dict[str, ReferenceList] = {}
 
 
 def register_holder_sections(given: HolderSections) -> None:
@@ -219,13 +235,13 @@ def default_currency() -> str:
     return _default_currency()
 
 
-def register_references(name: str, list_rows: References) -> None:
-    """Let text fields of this name search in rows; a name that ends in _ and this one counts too."""
-    _references[name] = list_rows
+def register_references(name: str, listed: ReferenceList) -> None:
+    """Let text fields of this name search in rows; a name that ends in _ and this one counts too, and so does its plural."""
+    _references[name] = listed
 
 
-def references() -> Mapping[str, References]:
-    """Return what lists the rows to which fields refer, by the name of the fields."""
+def references() -> Mapping[str, ReferenceList]:
+    """Return the rows to which fields refer, by the name of the fields."""
     return _references
 
 

@@ -117,6 +117,15 @@ class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
         newest = Pack.objects.filter(code=code).order_by("-version").values_list("currency", flat=True).first()
         return newest or "", "pack"
 
+    def clean(self) -> dict[str, Any]:
+        """Refuse an unknown pack at its field alone: without it, the amount has no currency."""
+        cleaned: dict[str, Any] = super().clean()
+        code = cleaned.get("pack")
+        if code and not Pack.objects.filter(code=code).exists():
+            self.errors.pop("paid", None)
+            self.add_error("pack", f"There is no pack “{code}”.")
+        return cleaned
+
 
 def record_purchase_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     """Show the form of a purchase, then its effect, then record it."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from billing.admin.references import MOST
+from billing.admin.references import newest_by_code
 from billing.payments.models import Pack
+from ledger.operators.additions import Row
 
 
-def list_packs() -> Sequence[tuple[str, str]]:
-    """Return the newest packs, with the names of their newest versions."""
-    return list(dict(reversed(Pack.objects.order_by("-pk").values_list("code", "name")[:MOST])).items())
+def list_packs(word: str) -> Sequence[Row]:
+    """Return packs with the names of their newest versions, the newest first."""
+    return [(pack.code, pack.name) for pack in newest_by_code(Pack.objects.all(), word)]

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from billing.admin.search import MOST, Fits, named_so, show_row, spellings, title_of
+from billing.admin.references import spellings
+from billing.admin.search import MOST, Fits, named_so, show_row, title_of
 from billing.payments.models import Pack, PaymentIntent, Purchase
 from billing.payments.permissions import VIEW_PACK, VIEW_PAYMENTINTENT, VIEW_PURCHASE
 from ledger.operators.additions import Found

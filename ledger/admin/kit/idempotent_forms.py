@@ -129,6 +129,8 @@ class KeyedForm(ReasonForm):
     """Reasons that the browser offers while one is typed."""
     currency_field: ClassVar[str] = "currency"
     """The name of the field with the currency of the form's money."""
+    refers_to: ClassVar[Mapping[str, str]] = {}
+    """The nouns of fields that refer to rows without being named so; see `additions.register_references`."""
     more = ""
     """The text of the button that asks for more rows; empty for no button."""
     stake: ClassVar[StakeRule | NoStake | None] = None
@@ -171,18 +173,21 @@ class KeyedForm(ReasonForm):
             amount.set_currency(*self.currency_of(name))
 
     def set_references(self) -> None:
-        """Let each text field that refers to rows search among them."""
+        """Let each text field that refers to rows search among them. See Note [A list that works without scripts]."""
         for name, text in self.fields.items():
-            noun = next((each for each in additions.references() if name == each or name.endswith(f"_{each}")), "")
+            noun = self.refers_to.get(name) or next((each for each in additions.references() if _names(name, each)), "")
             if noun and type(text.widget) is TextInput:
-                text.widget.attrs["list"] = f"references-{noun}"
+                several = {"data-several": ","} if name == f"{noun}s" else {}
+                text.widget.attrs |= {"list": f"references-{noun}", "autocomplete": "off", **several}
 
-    @property
-    def reference_lists(self) -> list[tuple[str, Sequence[tuple[str, str]]]]:
-        """Return the rows to which fields of the form can refer, with the id of their list."""
+    def reference_lists(self, may_see: Callable[[str], bool]) -> list[tuple[str, str, Sequence[tuple[str, str]]]]:
+        """Return the rows with which the lists of fields begin, as far as the operator may see them: noun, its id, rows."""
         used = {str(text.widget.attrs.get("list", "")) for text in self.fields.values()}
-        lists = {f"references-{noun}": list_rows for noun, list_rows in additions.references().items()}
-        return [(name, list_rows()) for name, list_rows in lists.items() if name in used]
+        return [
+            (noun, f"references-{noun}", listed.list_rows(""))
+            for noun, listed in additions.references().items()
+            if f"references-{noun}" in used and (listed.permission is None or may_see(listed.permission))
+        ]
 
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the currency of a field of money, and the name of the field that has it; empty if it is fixed."""
@@ -314,6 +319,10 @@ def sentence(detail: str) -> str:
     return f"{detail[:1].upper()}{detail[1:]}{'' if detail.endswith(('.', '?')) else '.'}"
 
 
+def _names(field_name: str, noun: str) -> bool:
+    return field_name in (noun, f"{noun}s") or field_name.endswith(f"_{noun}")
+
+
 def _differs(value: Any, initial: Any) -> bool:
     return str("" if value is None else value) != str("" if initial is None else initial)
 
@@ -385,6 +394,7 @@ class FormPage(Generic[FormT]):
             **model_admin.admin_site.each_context(request),
             "opts": model_admin.model._meta,
             "form": form,
+            "reference_lists": form.reference_lists(request.user.has_perm),
             "has_dry_run": self.is_tried,
             "approval": approval,
             "waits": NEEDS_SECOND if waits else "",
