@@ -119,7 +119,8 @@ class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
 
     def clean(self) -> dict[str, Any]:
         """Refuse an unknown pack at its field alone: without it, the amount has no currency."""
-        cleaned: dict[str, Any] = super().clean()
+        super().clean()
+        cleaned: dict[str, Any] = self.cleaned_data
         code = cleaned.get("pack")
         if code and not Pack.objects.filter(code=code).exists():
             self.errors.pop("paid", None)
