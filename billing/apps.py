@@ -52,7 +52,7 @@ class BillingConfig(AppConfig):
         if not apps.is_installed("ledger"):
             raise ImproperlyConfigured('"billing" needs "ledger" in INSTALLED_APPS')
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
-        from billing.documents.printing.letterhead import letterhead
+        from billing.documents.letterhead import letterhead
         from billing.exports import EXPORTS
         from billing.models.personal import ensure_declared, tables_about_people
         from billing.orders.subscriptions import follow_at_once
@@ -143,7 +143,7 @@ def _check_payments(app_configs: Any, **options: Any) -> list[CheckMessage]:
 
 def _check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:
     """Run the check of the provider of taxes."""
-    from billing.tax_providers.configured import check_tax_provider
+    from billing.configured_tax_provider import check_tax_provider
 
     return check_tax_provider(app_configs)
 

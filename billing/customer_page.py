@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from billing import reads
 from billing.additions import customer_payments
 from billing.customer_plans import CustomerPlans
-from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
+from billing.documents.printing import PrintedDocument, credit_note_pdf, invoice_pdf
 from billing.documents.sellers import current_seller
 from billing.models import CreditNote, Customer, Invoice
 from billing.reads.money_words import money

@@ -19,7 +19,7 @@ from billing.orders.subscriptions import Wish, amend_subscription, present
 from billing.reads.money_words import money
 from billing.reads.subscriptions import SubscriptionRow
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid, Refused

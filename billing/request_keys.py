@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from billing.models import RequestKey
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
 from ledger.database.lock_names import BILLING_REQUEST
 from ledger.database.locks import waits_bounded
 from ledger.database.transactions import locked_transaction

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger import conf, rules
-from ledger.entries.previews import AccountRef
-from ledger.entries.rows import READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.errors import IdempotencyKeyReused, LotLimit
 from ledger.journal import ENTRY_BY_KEY, LockedAccount, fetch_entry
+from ledger.previews import AccountRef
 from ledger.rules import Entry, RecurringGrant
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.instants import from_us, to_us, us_of

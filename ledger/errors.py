@@ -95,7 +95,7 @@ class Refused(LedgerError):
     title = "The ledger refused the request"
     answer = Answer(409, "")
     text: ClassVar[str] = ""
-    """The sentence for operators, filled by `rules.texts.refusal_texts`; empty if `refusal_texts` needs more than the facts."""
+    """The sentence for operators, filled by `rules.refusal_texts`; empty if `refusal_texts` needs more than the facts."""
     text_if: ClassVar[tuple[tuple[str, Any, str], ...]] = ()
     """Other sentences, each for a fact with a value."""
     remedy: ClassVar[tuple[str, str, str] | None] = None

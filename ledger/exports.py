@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ledger.database.copies import Field, copy_out, select
-from ledger.entries.rows import COLUMNS, TYPES
+from ledger.entry_rows import COLUMNS, TYPES
 from ledger.errors import Invalid
 from ledger.rules.lots import DEFAULT_PRIORITY, POSTPAID, PROMOTIONAL, PURCHASED, SINCE_ITS_GRANT
 

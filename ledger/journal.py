@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
-from ledger import conf, errors
+from ledger import conf, errors, previews
 from ledger.database import lock_names
 from ledger.database.locks import (
     Lock,
@@ -25,10 +25,9 @@ from ledger.database.locks import (
 )
 from ledger.database.pacing import in_pieces, with_pauses
 from ledger.database.statements import Statement, array, boolean, instant_us, integer, parameter
-from ledger.entries import previews
-from ledger.entries.previews import AccountRef, Preview
-from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
+from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
+from ledger.previews import AccountRef, Preview
 from ledger.rules import AccountState, Entry, Request
 from ledger.rules.budget_states import NO_STEPS, Budget, CounterKey, Counts, counting, decode_budgets, decode_counts
 from ledger.rules.claims import decode_claims
@@ -355,7 +354,7 @@ class LockedAccounts:
 
 
 class PreviewedAccounts(LockedAccounts):
-    """Accounts of a preview: read without a lock, and never stored. See `ledger.entries.previews`."""
+    """Accounts of a preview: read without a lock, and never stored. See `ledger.previews`."""
 
     def __init__(
         self, lock: Lock, states: dict[AccountRef, AccountState], used_keys: set[tuple[str, bytes]], preview: Preview

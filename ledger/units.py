@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ledger.models import CreditType
-from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
-from ledger.rules.texts.purpose_texts import purpose_names, purpose_words
+from ledger.rules.credit_units import CreditUnit, currency_unit, plain_unit
+from ledger.rules.purpose_texts import purpose_names, purpose_words
 
 __all__ = ["CreditUnit", "currency_unit", "plain_unit", "purpose_names", "purpose_words", "unit_of", "units_of", "with_units"]
 

@@ -173,7 +173,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGGING = logs.configuration(form=env.str("LEDGER_LOG_FORMAT", "text"), level=env.str("LEDGER_LOG_LEVEL", "INFO"))
 
 LANGUAGE_CODE = "en-us"
-FORMAT_MODULE_PATH = "ledger_project.formats"
+FORMAT_MODULE_PATH = "ledger_project.operators"
 TIME_ZONE = "UTC"
 USE_I18N = True
 USE_TZ = True

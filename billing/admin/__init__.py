@@ -6,9 +6,18 @@ They are registered where the ledger's pages are.
 from ledger.operators import installed
 
 if not installed.missing():
-    from billing.admin import meters, runs
-    from billing.admin.documents import credit_notes, invoice_payments, invoices
-    from billing.admin.orders import catalogue, customers, sellers, subscriptions, taxes
+    from billing.admin import (
+        catalogue,
+        credit_notes,
+        customers,
+        invoice_payments,
+        invoices,
+        meters,
+        runs,
+        sellers,
+        subscriptions,
+        taxes,
+    )
 
     __all__ = [
         "catalogue", "credit_notes", "customers", "invoice_payments", "invoices", "meters", "runs", "sellers",

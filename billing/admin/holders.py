@@ -6,8 +6,8 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from billing.admin.cells import by_pk, customer_link, list_url, money_column, pdf_link, subscription_link
-from billing.admin.documents.lists import due_cell, state_cell, with_lateness
-from billing.admin.orders.tables import subscriptions_table
+from billing.admin.invoice_lists import due_cell, state_cell, with_lateness
+from billing.admin.subscription_tables import subscriptions_table
 from billing.models import Customer, Invoice, Subscription
 from billing.permissions import VIEW_CUSTOMER, VIEW_INVOICE, VIEW_SUBSCRIPTION
 from ledger.admin.kit.cells import row_link

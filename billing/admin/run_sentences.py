@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from billing.admin.documents.tables import notation_in
+from billing.admin.document_tables import notation_in
 from billing.generator.run.outcomes import Outcome
 from billing.models import Run
 from ledger.admin.kit.cells import instant_words, number_text

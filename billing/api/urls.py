@@ -2,8 +2,21 @@
 
 from django.urls import URLPattern, path
 
-from billing.api.calls import catalogue, customers, previews, ratings, sellers, subscriptions, usage
-from billing.api.calls.documents import credit_notes, generation, invoices, payments, pdfs, taxes
+from billing.api.calls import (
+    catalogue,
+    credit_notes,
+    customers,
+    generation,
+    invoices,
+    payments,
+    pdfs,
+    previews,
+    ratings,
+    sellers,
+    subscriptions,
+    taxes,
+    usage,
+)
 from billing.api.paths import (
     COUPON_PATH,
     CREDIT_NOTE_PATH,

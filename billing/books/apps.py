@@ -19,7 +19,7 @@ class BooksConfig(applications.LedgerApplication):
     label = "billing_books"
     verbose_name = "Books"
     needs = ("ledger", "ledger.totals", "billing")
-    calls = "billing.books.api.urls"
+    calls = "billing.books.urls"
 
     def ready(self) -> None:
         """Register the figures of a month, what a closed month must agree with, and the page that sends a journal."""
@@ -44,24 +44,24 @@ def _pages(model_admin: Any) -> "list[URLPattern]":
 
 
 def _document_sections(month: "date") -> "list[Section]":
-    from billing.books.months import receivables, sales
+    from billing.books import month_receivables, month_sales
 
-    return [*sales.sections(month), *receivables.sections(month)]
+    return [*month_sales.sections(month), *month_receivables.sections(month)]
 
 
 def _document_rows(month: "date", *keys: str) -> "Rows | None":
-    from billing.books.months import receivables, sales
+    from billing.books import month_receivables, month_sales
 
-    return sales.rows(month, *keys) or receivables.rows(month, *keys)
+    return month_sales.rows(month, *keys) or month_receivables.rows(month, *keys)
 
 
 def _revenue_sections(month: "date") -> "list[Section]":
-    from billing.books.months import deferred, recurring
+    from billing.books import month_deferred, month_recurring
 
-    return [*deferred.sections(month), *recurring.sections(month)]
+    return [*month_deferred.sections(month), *month_recurring.sections(month)]
 
 
 def _revenue_rows(month: "date", *keys: str) -> "Rows | None":
-    from billing.books.months import deferred, recurring
+    from billing.books import month_deferred, month_recurring
 
-    return deferred.rows(month, *keys) or recurring.rows(month, *keys)
+    return month_deferred.rows(month, *keys) or month_recurring.rows(month, *keys)

@@ -4,7 +4,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from billing.books.months.documents import TAXED, bounds_of
+from billing.books.month_documents import TAXED, bounds_of
 from ledger.database.statements import fetch_rows
 
 SUMMARY: Final = f"""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from billing.models import CreditNote, CreditNoteUse
 from billing.orders.customers import account_key
 from billing.rating.totals import OpenCreditNote, apply_credit_notes
+from ledger import previews
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.statements import fetch_rows
-from ledger.entries import previews
 
 # The oldest first.
 OPEN_CREDIT = """

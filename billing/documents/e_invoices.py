@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 
-from billing.documents.printing.e_invoice import faults_of, profile_of
-from billing.documents.printing.e_invoice_rules import Fault
-from billing.documents.printing.pages import EURO
-from billing.documents.printing.printed import credit_note_source, invoice_source
+from billing.documents.e_invoice import faults_of, profile_of
+from billing.documents.e_invoice_rules import Fault
+from billing.documents.printed_pages import EURO
+from billing.documents.printing import credit_note_source, invoice_source
 from billing.models import CreditNote, Invoice
 
 MOST_NAMED: Final = 20

@@ -25,11 +25,11 @@ from billing.rating.tax_sales import SaleLine
 from billing.rating.values import Currency, Money, OneLine, Units
 from billing.rating.vat import STANDARD
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
+from ledger import previews
 from ledger import services as ledger
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.transactions import own_or_joined
-from ledger.entries import previews
 from ledger.errors import Invalid
 from ledger.records import Nested, Record
 from ledger.values import MAX_AMOUNT, Boolean, ListOf, Number, Text

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 from django.db.models import Max, QuerySet
 
+from billing.configured_tax_provider import is_configured
 from billing.documents.brand import Colour, Logo
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, Seller
 from billing.orders.customers import ADDRESS_LINES, DEFAULT_TERMS_DAYS
@@ -20,7 +21,6 @@ from billing.rating.names import Names
 from billing.rating.tax_rules import ALIASES, TaxRules
 from billing.rating.values import EMAIL, Country, Currency, ElectronicAddress, OneLine, Ref, VatId
 from billing.rating.vat import EU
-from billing.tax_providers.configured import is_configured
 from ledger import conf
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction

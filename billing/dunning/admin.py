@@ -3,6 +3,6 @@
 from ledger.operators import installed
 
 if not installed.missing():
-    from billing.dunning.pages.mails import MailAdmin
+    from billing.dunning.mail_pages import MailAdmin
 
     __all__ = ["MailAdmin"]

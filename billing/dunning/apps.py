@@ -20,7 +20,7 @@ class DunningConfig(applications.LedgerApplication):
     label = "billing_dunning"
     verbose_name = "Mails and reminders"
     needs = ("ledger", "billing")
-    calls = "billing.dunning.api.urls"
+    calls = "billing.dunning.urls"
     permissions = "billing.dunning.permissions"
 
     def ready(self) -> None:
@@ -91,29 +91,29 @@ class DunningConfig(applications.LedgerApplication):
 
 
 def _attention(request: Any) -> "list[Attention]":
-    from billing.dunning.pages.attention import list_stopped_mails
+    from billing.dunning.attention import list_stopped_mails
 
     return list_stopped_mails(request)
 
 
 def _of_invoice(invoice: Any) -> "Sequence[Part]":
-    from billing.dunning.pages import holds, mails
+    from billing.dunning import hold_pages, mail_pages
 
     return [
-        ("Reminders", mails.reminders_table(invoice)),
-        ("Holds of reminders", holds.holds_table(invoice)),
-        ("Mails", mails.mails_table(invoice)),
+        ("Reminders", mail_pages.reminders_table(invoice)),
+        ("Holds of reminders", hold_pages.holds_table(invoice)),
+        ("Mails", mail_pages.mails_table(invoice)),
     ]
 
 
 def _of_customer(customer: Any) -> "Sequence[Part]":
-    from billing.dunning.pages.holds import holds_table
+    from billing.dunning.hold_pages import holds_table
 
     return [("Holds of reminders", holds_table(customer))]
 
 
 def _remind(model_admin: Any, request: Any, invoice: Any) -> Any:
-    from billing.dunning.pages.reminders import remind_view
+    from billing.dunning.reminder_pages import remind_view
 
     return remind_view(model_admin, request, invoice)
 
@@ -123,7 +123,7 @@ def _can_be_held(invoice: Any) -> bool:
 
 
 def _is_held(about: Any) -> bool:
-    from billing.dunning.pages.holds import open_holds
+    from billing.dunning.hold_pages import open_holds
 
     return bool(open_holds(about))
 
@@ -136,17 +136,17 @@ def _with_hold(invoices: "Sequence[Any]") -> set[int]:
     from billing.dunning.models import ReminderHold
 
     ids = [invoice.pk for invoice in invoices]
-    holds = ReminderHold.objects.filter(released_at=None, invoice_id__in=ids)
-    return {hold.invoice_id for hold in holds if hold.invoice_id is not None}
+    hold_pages = ReminderHold.objects.filter(released_at=None, invoice_id__in=ids)
+    return {hold.invoice_id for hold in hold_pages if hold.invoice_id is not None}
 
 
 def _hold(model_admin: Any, request: Any, about: Any) -> Any:
-    from billing.dunning.pages.holds import hold_view
+    from billing.dunning.hold_pages import hold_view
 
     return hold_view(model_admin, request, about)
 
 
 def _release(model_admin: Any, request: Any, about: Any) -> Any:
-    from billing.dunning.pages.holds import release_view
+    from billing.dunning.hold_pages import release_view
 
     return release_view(model_admin, request, about)

@@ -18,9 +18,9 @@ from billing.errors import InvalidTransition
 from billing.models import INVOICE, Customer, Invoice
 from billing.models.columns import first_of
 from billing.rating.values import Ref
+from ledger.clocks import time_of
 from ledger.database.lock_names import REMINDER_HOLD
 from ledger.database.transactions import locked_transaction
-from ledger.entries.clocks import time_of
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
 from ledger.values import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS, Day, EntryNumber, Text

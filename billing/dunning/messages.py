@@ -8,8 +8,8 @@ from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
 from billing.documents.pay_links import pay_link_of
-from billing.documents.printing.pages import grouped
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printed_pages import grouped
+from billing.documents.printing import invoice_pdf
 from billing.documents.sellers import seller_of
 from billing.dunning.holds import on_hold
 from billing.dunning.models import Mail, Reminder

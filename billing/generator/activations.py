@@ -21,13 +21,12 @@ from billing.generator.run.generate import generate_under
 from billing.models import Activation, CouponUse, Invoice, Subscription
 from billing.orders.subscriptions import NewSubscription, create_subscription, never_start, present, subscription_of
 from billing.rating.values import Ref
-from billing.tax_providers.asking import asks_taxes
-from ledger import conf
+from billing.tax_asking import asks_taxes
+from ledger import conf, previews
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import advisory_lock, try_advisory_lock
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction, own_or_joined
-from ledger.entries import previews
 from ledger.errors import LedgerError, LockBusy, Misuse
 from ledger.records import Record, UseCase
 from ledger.typesetting.languages import language_of

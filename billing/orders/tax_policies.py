@@ -11,7 +11,7 @@ from billing.orders.vat_lookups import NEWEST_SQL
 from billing.rating.tax_rules import DeclaredTax, Place, TaxPolicy, TaxRules
 from billing.rating.tax_sales import Party
 from billing.rating.vat import relied_vat_id, vat_status_of
-from billing.tax_providers.asking import answers_to
+from billing.tax_asking import answers_to
 from ledger.database.statements import fetch_rows
 
 BUYER: Final = columns_on_documents(Customer)

@@ -41,10 +41,10 @@ class PaymentsConfig(applications.LedgerApplication):
         """Register tables and laws for the audit, exports, types of signals, and what pages show about packs and payments."""
         super().ready()
         from billing import additions as billing_additions
-        from billing.payments.collecting.laws import PROVIDER_LAWS
         from billing.payments.exports import EXPORTS
+        from billing.payments.intent_laws import PROVIDER_LAWS
         from billing.payments.permissions import VIEW_PACK, VIEW_PURCHASE
-        from billing.payments.purchases.laws import NAMED_ENTRIES, PURCHASE_LAWS
+        from billing.payments.purchase_laws import NAMED_ENTRIES, PURCHASE_LAWS
         from ledger import conf, exports
         from ledger.audit.chains import RegisteredTable, register_table
         from ledger.operators import additions
@@ -98,7 +98,7 @@ def _find_purchase(provider: str, payment: str) -> tuple[str, str] | None:
 
 
 def _transfer_orders() -> "TransferOrders":
-    from billing.payments.collecting.transfer_orders import ORDERS
+    from billing.payments.transfer_orders import ORDERS
 
     return ORDERS
 
@@ -140,6 +140,6 @@ def _pay_link(customer: Any, invoice: Any) -> str | None:
 
 
 def _top_up_under_way(lack: "Lack") -> "UnderWay | None":
-    from billing.payments.topups.under_way import top_up_under_way
+    from billing.payments.topups_under_way import top_up_under_way
 
     return top_up_under_way(lack)

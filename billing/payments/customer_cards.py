@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 from django.db.models import QuerySet
 
 from billing.models import Customer
-from billing.payments.collecting.methods import forget_method, methods_of, start_saving_method
 from billing.payments.customer_texts import MAX_DIGITS, TEXTS, number_text, offer_text, pack_name, smallest_units
 from billing.payments.models import Pack, TopUp
 from billing.payments.providers.configured import declared_providers, is_configured
 from billing.payments.providers.interface import KeepsMethods, Method
-from billing.payments.topups.declaring import charge_other_method, end_top_up, set_top_up
+from billing.payments.saved_methods import forget_method, methods_of, start_saving_method
+from billing.payments.topup_declarations import charge_other_method, end_top_up, set_top_up
 from ledger.errors import Invalid
 from ledger.portal.parts import Cell, Field, Section, Shown, Step
 from ledger.units import units_of

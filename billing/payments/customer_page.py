@@ -12,14 +12,14 @@ from typing import Final
 from django.utils import timezone
 
 from billing.documents.pay_links import is_payable
-from billing.documents.printing.pages import epc_code, grouped
+from billing.documents.printed_pages import epc_code, grouped
 from billing.documents.sellers import seller_of
 from billing.models import Customer, Invoice
-from billing.payments.collecting import reads as collecting
-from billing.payments.collecting.advancing import refresh
-from billing.payments.collecting.orders import order_payment
+from billing.payments import intent_reads as collecting
+from billing.payments.advancing import refresh
 from billing.payments.customer_cards import ACTOR, CARDS, SAVE, TOP_UP, Action, CustomerCards, Name
 from billing.payments.customer_texts import TEXTS, credits_text, pack_name, purpose_text
+from billing.payments.intent_orders import order_payment
 from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent
 from billing.payments.providers.configured import declared_providers, provider
 from billing.payments.providers.interface import PROCESSING, REQUESTED, WAITING

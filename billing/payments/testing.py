@@ -6,8 +6,8 @@ import factory
 
 from billing.payments.models import Pack, Purchase
 from billing.payments.packs import create_pack
-from billing.payments.purchases.recording import record_purchase
-from billing.payments.purchases.settling import settle
+from billing.payments.purchase_recording import record_purchase
+from billing.payments.purchase_settling import settle
 from ledger.testing import unique
 
 

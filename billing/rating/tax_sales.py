@@ -1,4 +1,4 @@
-"""Who finds taxes: one interface, of the declared taxes (`rules.TaxPolicy`) and of providers (`billing.tax_providers`). Pure.
+"""Who finds taxes: one interface, of the declared taxes (`rules.TaxPolicy`) and of providers (`billing.tax_asking`). Pure.
 
 A provider is asked for the taxes of a sale: lines of one day, a seller, a buyer. Its rates are kept, and its amounts compared:
 the taxes of a document are each computed once for all lines that bear them (EN 16931 BR-CO-17), and not per line.

@@ -3,6 +3,6 @@
 from ledger.operators import installed
 
 if not installed.missing():
-    from billing.statements_in.pages.receipts import BankReceiptAdmin
+    from billing.statements_in.receipt_pages import BankReceiptAdmin
 
     __all__ = ["BankReceiptAdmin"]

@@ -40,6 +40,6 @@ def _check_formats(app_configs: Any, **options: Any) -> list[CheckMessage]:
 
 
 def _attention(request: Any) -> "list[Attention]":
-    from billing.statements_in.pages.attention import list_left_receipts
+    from billing.statements_in.attention import list_left_receipts
 
     return list_left_receipts(request)

@@ -38,7 +38,7 @@ from ledger.operators.permissions import (
     TRANSFER_CREDITS,
 )
 from ledger.reads import Balance
-from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.credit_units import CreditUnit
 from ledger.units import units_of
 from ledger.values import CREDIT_TYPE, HOLDER_ID
 

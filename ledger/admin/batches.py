@@ -19,7 +19,7 @@ from ledger.admin.kit.filters import choice, instant
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.models import BatchListing
-from ledger.rules.texts.credit_units import CreditUnit, plain_unit
+from ledger.rules.credit_units import CreditUnit, plain_unit
 from ledger.units import units_of
 
 BY_TIME = Order(("recorded_at", "confined_to", "idempotency_key"))

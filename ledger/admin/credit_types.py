@@ -14,7 +14,7 @@ from ledger.admin.kit.columns import Column, NamedColumns
 from ledger.admin.kit.form_fields import Shown, made
 from ledger.errors import LedgerError
 from ledger.models import CreditType
-from ledger.rules.texts.credit_units import MAX_SCALE, CreditUnit
+from ledger.rules.credit_units import MAX_SCALE, CreditUnit
 from ledger.units import unit_in
 from ledger.values import Credits, Time, annotations_of
 

@@ -11,11 +11,11 @@ from ledger.admin.kit.idempotent_forms import DryRun
 from ledger.reads import Balance
 from ledger.records import UseCase
 from ledger.rules import AccountState, Entry, Lot
+from ledger.rules.credit_units import CreditUnit
+from ledger.rules.entry_texts import entry_text
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.purpose_texts import purpose_words
 from ledger.rules.requests import Request
-from ledger.rules.texts.credit_units import CreditUnit
-from ledger.rules.texts.entry_texts import entry_text
-from ledger.rules.texts.purpose_texts import purpose_words
 from ledger.units import unit_of
 
 RequestT = TypeVar("RequestT", bound=Request)

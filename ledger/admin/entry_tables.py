@@ -20,10 +20,10 @@ from ledger.errors import REFUSALS, Refused
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
 from ledger.rules.cost_shares import LotCosts
+from ledger.rules.credit_units import CreditUnit, currency_unit, plain_unit
+from ledger.rules.entry_texts import setting_text
 from ledger.rules.kinds import taken_by
-from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
-from ledger.rules.texts.entry_texts import setting_text
-from ledger.rules.texts.purpose_texts import purpose_words
+from ledger.rules.purpose_texts import purpose_words
 
 
 def lots_table(

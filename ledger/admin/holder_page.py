@@ -36,15 +36,15 @@ from ledger.operators.permissions import (
     VIEW_ENTRYLISTING,
 )
 from ledger.reads import Balance, BudgetUse, ShownBudget, ShownRecurringGrant
+from ledger.rules.budget_texts import scope_words, window_words
+from ledger.rules.credit_units import CreditUnit, currency_unit
+from ledger.rules.entry_texts import REASONS_OF_THE_LEDGER, entry_text
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import Lot
+from ledger.rules.purpose_texts import purpose_words
 from ledger.rules.recurring_terms import name_words
-from ledger.rules.texts.budget_texts import scope_words, window_words
-from ledger.rules.texts.credit_units import CreditUnit, currency_unit
-from ledger.rules.texts.entry_texts import REASONS_OF_THE_LEDGER, entry_text
-from ledger.rules.texts.purpose_texts import purpose_words
-from ledger.rules.texts.recurring_texts import amount_words, expiry_words
-from ledger.rules.texts.refusal_texts import when
+from ledger.rules.recurring_texts import amount_words, expiry_words
+from ledger.rules.refusal_texts import when
 from ledger.rules.usage_rates import BurnRate, stocks_of
 from ledger.units import units_of
 from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE

@@ -16,7 +16,7 @@ from ledger.admin.kit.csv_files import csv_response
 from ledger.admin.links import holder_url
 from ledger.operators import staff_log
 from ledger.reads import LABEL, RATE, Balance, Days, Usage, Used, sum_of
-from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.credit_units import CreditUnit
 
 BY, FORMAT, CSV = "by", "format", "usage-csv"
 """In the address: what use is grouped by, and that it is sent as a file."""

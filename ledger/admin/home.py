@@ -22,7 +22,7 @@ from ledger.operators.permissions import (
     VIEW_REFUSALLISTING,
 )
 from ledger.reads.lock_report import current_locks
-from ledger.rules.texts.refusal_texts import when
+from ledger.rules.refusal_texts import when
 from ledger.units import units_of
 
 SHOWN = 8

@@ -47,7 +47,7 @@ from ledger.rules.budget_states import SETTINGS
 from ledger.rules.instants import from_us
 from ledger.rules.kinds import taken_by
 from ledger.rules.lots import Lot
-from ledger.rules.texts.refusal_texts import are
+from ledger.rules.refusal_texts import are
 from ledger.units import unit_of
 from ledger.values import HOLDER_ID, Holder
 

@@ -29,7 +29,7 @@ from ledger.models import Rate, RateListing
 from ledger.operators.approvals import NoStake
 from ledger.operators.permissions import PUBLISH_RATE
 from ledger.rules import RateRequest
-from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.credit_units import CreditUnit
 from ledger.units import unit_of, with_units
 from ledger.values import MAX_AMOUNT
 

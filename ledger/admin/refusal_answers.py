@@ -18,9 +18,9 @@ from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
 from ledger.operators.permissions import GRANT_CREDITS, REFUND_SPEND, RELEASE_HOLD
 from ledger.rules import KINDS
+from ledger.rules.credit_units import CreditUnit
 from ledger.rules.instants import to_us
-from ledger.rules.texts.credit_units import CreditUnit
-from ledger.rules.texts.refusal_texts import Remedy, are, refusal_text, remedies
+from ledger.rules.refusal_texts import Remedy, are, refusal_text, remedies
 
 LOOKED_AT_LATER = 1_000
 """How many of the account's next entries are searched for the same reference."""

@@ -9,8 +9,8 @@ from ledger import reads
 from ledger.admin.entry_search import HISTORY
 from ledger.admin.holds import state_of
 from ledger.models import EntryListing
+from ledger.rules.credit_units import CreditUnit
 from ledger.rules.entries import GENESIS
-from ledger.rules.texts.credit_units import CreditUnit
 
 RELATED_ENTRIES = 100
 REFUSALS_SEARCHED = 200

@@ -8,7 +8,7 @@ from ledger.admin.home_reads import ENTRIES_LOOKED_AT, Lately
 from ledger.admin.kit import charts as look
 from ledger.operators import additions
 from ledger.operators.additions import Chart
-from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.credit_units import CreditUnit
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import unit_of
 

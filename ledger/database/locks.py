@@ -266,7 +266,7 @@ def _left_ms() -> int | None:
 
 @contextmanager
 def previewing() -> Iterator[None]:
-    """Take no holder's lock within the block; `holder_lock` yields its proof all the same. Only for `ledger.entries.previews`."""
+    """Take no holder's lock within the block; `holder_lock` yields its proof all the same. Only for `ledger.previews`."""
     token = _previewing.set(True)
     try:
         yield

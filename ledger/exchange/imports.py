@@ -19,10 +19,10 @@ from django.db import connection, connections
 from ledger import journal
 from ledger.database.locks import holder_key
 from ledger.database.transactions import in_transaction
-from ledger.entries.previews import AccountRef, preview
 from ledger.errors import HolderBusy, IdempotencyKeyReused, Invalid, LedgerError, Refused, SequenceTaken
 from ledger.exchange.import_rows import KEY_PREFIX, OF, ImportRow
 from ledger.journal import LockedAccounts, key_hash
+from ledger.previews import AccountRef, preview
 from ledger.rules import Entry, GrantRequest, Request
 from ledger.rules.entries import BY_AN_IMPORT, BY_THE_LEDGER
 from ledger.rules.instants import to_us

@@ -16,7 +16,6 @@ from ledger.conf import KEY_CONCURRENT_REQUESTS, KEY_REQUESTS_PER_SECOND
 from ledger.database.lock_names import KEY_REQUEST
 from ledger.database.locking import insert_once
 from ledger.database.locks import waits_bounded
-from ledger.entries.previews import preview
 from ledger.errors import IdempotencyKeyReused
 from ledger.keys.api_keys import (
     ApiKeyRequest,
@@ -30,6 +29,7 @@ from ledger.keys.api_keys import (
 )
 from ledger.keys.errors import KeyExceedsOwn
 from ledger.models import ApiKey, KeyRequest
+from ledger.previews import preview
 from ledger.rules.instants import to_text, to_us
 from ledger.values import encode_json
 

@@ -9,13 +9,13 @@ import orjson
 from django.utils import timezone
 
 from ledger import conf, journal
+from ledger.clocks import TimedStatement, time_of
 from ledger.database.queues import Queue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
 from ledger.due_grants import with_due_grants
-from ledger.entries.clocks import TimedStatement, time_of
-from ledger.entries.previews import preview
-from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
+from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
+from ledger.previews import preview
 from ledger.rules import AccountState, Entry, Lot
 from ledger.rules.claims import Claims, decode_claims
 from ledger.rules.cost_shares import LotCost, LotCosts, decode_costs

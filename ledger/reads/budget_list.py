@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from django.db import connection
 
+from ledger.clocks import TimedStatement
 from ledger.database.statements import instant_us, parameter
-from ledger.entries.clocks import TimedStatement
 from ledger.rules import Budget
 from ledger.rules.budget_states import BY_HOLDER, Steps, counted_subject, decode_budgets, decode_counts, own_subject, parents_of
 from ledger.rules.holds import Holds, decode_holds

@@ -5,13 +5,13 @@ from itertools import count, takewhile
 from typing import Any
 
 from ledger.database.statements import Statement, parameter
-from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
+from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.reads.account_state import lots_in_full
 from ledger.reads.history import entry
 from ledger.rules import Entry
+from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS
 from ledger.rules.lots import MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, in_full
-from ledger.rules.texts.explanations import explain, is_booked_by_itself
 
 MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS + 3 * MAX_RECEIVED_LOTS
 """More entries than a writer can have to book before or after its own."""
@@ -55,7 +55,7 @@ ORDER BY sequence
 
 
 def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, Any] | None:
-    """Return the explanation of the entry of that number as plain JSON, or None: see `rules.texts.explanations`."""
+    """Return the explanation of the entry of that number as plain JSON, or None: see `rules.explanations`."""
     parameters = {"holder_id": parameter(holder_id), "credit_type": parameter(credit_type), "sequence": parameter(sequence)}
     found: list[Entry] = WITH_THE_ONE_BEFORE.read(parameters)
     if not found or found[-1].sequence != sequence:

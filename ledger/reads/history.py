@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ledger.database.statements import Loader, Statement, instant_us, integer, parameter
-from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
+from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.rules import Entry
 from ledger.rules.cost_shares import CostChanges, decode_changes
 from ledger.rules.instants import from_us

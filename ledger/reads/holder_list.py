@@ -6,8 +6,8 @@ An account that had only refusals and no movement is in no list. `history.refusa
 from datetime import datetime
 from typing import NamedTuple
 
+from ledger.clocks import TimedStatement
 from ledger.database.statements import Statement, instant_us, integer, parameter
-from ledger.entries.clocks import TimedStatement
 from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, present_balance
 from ledger.rules.entries import FROZEN
 from ledger.rules.instants import from_us

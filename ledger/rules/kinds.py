@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 class Texts(NamedTuple):
     """What an entry did: a word for labels, a sentence with amounts in the credit type's unit, and the API's sentence.
 
-    `past` is filled by `ledger.rules.texts.entry_texts`, `explained` by `ledger.rules.texts.explanations`.
+    `past` is filled by `ledger.rules.entry_texts`, `explained` by `ledger.rules.explanations`.
     """
 
     label: str

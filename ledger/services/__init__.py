@@ -7,10 +7,10 @@ invoice. A function with an `a` in front is its twin for `async` code: `await se
 """
 
 from ledger import records
+from ledger.clocks import clock_of, holders_time, time_of
 from ledger.database.locks import holder_lock
 from ledger.database.transactions import in_transaction
-from ledger.entries.clocks import clock_of, holders_time, time_of
-from ledger.entries.previews import preview
+from ledger.previews import preview
 from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, OperationOutcome, RejectedOperation, batch
 from ledger.services.claims import claim_under, open_claims
 from ledger.services.coming_credits import Lack, UnderWay, decided, lacks_credits, may_be_asked

@@ -7,9 +7,9 @@ from django.db import connection
 
 from ledger.database.locks import Lock, holder_key
 from ledger.database.statements import Statement, parameter
-from ledger.entries.previews import AccountRef
-from ledger.entries.rows import READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.journal import LockedAccount, LockedAccounts, fetch_entry
+from ledger.previews import AccountRef
 from ledger.rules import Entry, Lot, debt_of
 from ledger.rules.instants import from_us
 from ledger.rules.lots import decode

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import Error, connection, connections
 
-from ledger.entries.clocks import holders_time
+from ledger.clocks import holders_time
 from ledger.errors import LedgerError, Misuse, Retryable, describe_failure
 from ledger.rules import Entry
 from ledger.services.credits import book_expirations

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from django.db import Error, connection
 
 from ledger import due_grants, journal
+from ledger.clocks import holders_time
 from ledger.database.locks import holder_key
 from ledger.database.transactions import in_transaction
-from ledger.entries.clocks import holders_time
 from ledger.errors import (
     IdempotencyKeyReused,
     LedgerError,

@@ -9,7 +9,7 @@ class ShadowConfig(applications.LedgerApplication):
     name = "ledger.shadow"
     label = "ledger_shadow"
     verbose_name = "Shadow"
-    calls = "ledger.shadow.api.urls"
+    calls = "ledger.shadow.urls"
     permissions = "ledger.shadow.permissions"
 
     def ready(self) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
+from ledger.clocks import clock_of
 from ledger.database.statements import fetch_rows
-from ledger.entries.clocks import clock_of
-from ledger.entries.rows import READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
 from ledger.rules.budget_windows import HOUR_US, ROLLING, end_of, oldest_of

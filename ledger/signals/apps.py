@@ -11,7 +11,7 @@ class SignalsConfig(applications.LedgerApplication):
     name = "ledger.signals"
     label = "ledger_signals"
     verbose_name = "Signals"
-    calls = "ledger.signals.api.urls"
+    calls = "ledger.signals.urls"
     permissions = "ledger.signals.permissions"
 
     def ready(self) -> None:

@@ -24,7 +24,7 @@ from ledger.database.horizon import find_horizon
 from ledger.database.lock_names import SIGNAL_FEED
 from ledger.database.locks import try_advisory_lock
 from ledger.database.statements import fetch_rows, fetch_value
-from ledger.entries.rows import READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.errors import FeedUnavailable
 from ledger.reads.entry_feed import feed_end
 from ledger.rules import Entry

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ledger.database.statements import fetch_rows
-from ledger.entries.rows import READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.rules import Entry
 from ledger.values import encode_json, with_exact_integers
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
-from ledger.entries.clocks import clock_of
+from ledger.clocks import clock_of
 from ledger.errors import Invalid
 from ledger.months import month_after, starts
 from ledger.rules.kinds import KINDS

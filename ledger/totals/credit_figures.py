@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from ledger.months import month_after, month_before, starts
+from ledger.rules.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.kinds import KINDS, LINES, left_of
-from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.totals.closing import credits_by_holder, owed_by_holder, paid_by_day
 from ledger.totals.counting import COLUMNS
 from ledger.totals.figures import (

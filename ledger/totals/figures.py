@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from ledger.database.copies import csv_text
-from ledger.rules.texts.credit_units import CreditUnit, currency_unit
+from ledger.rules.credit_units import CreditUnit, currency_unit
 
 PERCENT: Final = "percent"
 LATE: Final = "Recorded after the month was closed"

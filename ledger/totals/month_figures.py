@@ -6,7 +6,7 @@ from typing import Final
 
 from ledger.errors import Invalid
 from ledger.months import BEGINNING, month_after, starts
-from ledger.rules.texts.credit_units import plain_unit
+from ledger.rules.credit_units import plain_unit
 from ledger.totals.closing import is_closed_up_to
 from ledger.totals.counting import counted_until
 from ledger.totals.credit_figures import SOURCE

@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 import environ
 
-ENGINE = "ledger_project.database.backend"
+ENGINE = "ledger_project.database"
 
 
 def parse(url: str) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from billing.models import Customer
-from billing.payments.collecting.orders import NewPaymentIntent, order_payment
+from billing.payments.intent_orders import NewPaymentIntent, order_payment
 from billing.payments.models import Pack, PaymentIntent, Purchase, TopUp
 from billing.payments.packs import create_pack
-from billing.payments.purchases.recording import record_purchase
-from billing.payments.purchases.settling import settle
+from billing.payments.purchase_recording import record_purchase
+from billing.payments.purchase_settling import settle
 from billing.rating.values import MANUAL
 from ledger_project.demonstration.company import COMPANIES, CURRENCY, PACKS
 

@@ -23,8 +23,8 @@ from billing.metering.partitions import months_ahead
 from billing.models import Invoice, Run, ScheduledTask
 from billing.reads.documents import is_overdue
 from ledger import conf
+from ledger.clocks import holders_time
 from ledger.database.cluster import ask_all_nodes
-from ledger.entries.clocks import holders_time
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
 from ledger.telemetry.metrics import are_counts_written

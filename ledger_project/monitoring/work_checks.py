@@ -17,8 +17,8 @@ from billing.models import ScheduledTask, SuspendedBilling, VatCheck
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from ledger import conf
 from ledger.audit.anchors import AnchorUnreadable, check_seal, written_at
+from ledger.clocks import holders_time
 from ledger.database.statements import fetch_rows, fetch_value
-from ledger.entries.clocks import holders_time
 from ledger.operators.additions import Attention
 from ledger.operators.permissions import VIEW_LOCKS
 from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok, warning

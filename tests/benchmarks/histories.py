@@ -151,7 +151,7 @@ def row(entry: Entry) -> tuple[object, ...]:
 def store(connection: psycopg.Connection[Any], entries: Iterable[Entry]) -> None:
     """Store entries by one COPY, in the order given."""
     # Here, because Django's settings are not set when a benchmark starts.
-    from ledger.entries.rows import COLUMNS, copy_line
+    from ledger.entry_rows import COLUMNS, copy_line
 
     with connection.cursor() as cursor, cursor.copy(f"COPY ledger_entry ({COLUMNS}) FROM STDIN") as copy:
         copy.write("".join(map(copy_line, entries)))

@@ -114,10 +114,9 @@ def _parts() -> dict[str, float]:
     """CPU of the parts of a spend, in this process alone."""
     from django.db import connection, transaction
 
-    from ledger import rules
+    from ledger import entry_rows, rules
     from ledger.api.kit import parsing, rendering
     from ledger.api.schemas import request_schemas, response_schemas
-    from ledger.entries import rows
     from ledger.rules import AccountState, Lot, SpendRequest
     from ledger.rules.lots import decode, encode
 
@@ -143,7 +142,7 @@ def _parts() -> dict[str, float]:
         "read the body: bytes, object, request": _least(lambda number: read(), 2_000),
         "rules: lots, next entry, both digests": _least(lambda number: rules.spend(account, request), 2_000),
         "state from JSON and to JSON": _least(lambda number: decode(encode(lots)), 2_000),
-        "the entry as parameters": _least(lambda number: rows.parameters(entry), 2_000),
+        "the entry as parameters": _least(lambda number: entry_rows.parameters(entry), 2_000),
         "the answer": _least(lambda number: rendering.json_response(response_schemas.EntrySerializer.body(entry)), 2_000),
         "Django's atomic() without a statement": _least(lambda number: _nothing_in_a_transaction(), 2_000),
         "… with BEGIN and COMMIT": _least(begin_and_commit, 1_000),

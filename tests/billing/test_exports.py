@@ -18,8 +18,8 @@ from billing.generator.activations import order_subscription
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Invoice
-from billing.payments.purchases.recording import record_return
-from billing.payments.purchases.settling import settle
+from billing.payments.purchase_recording import record_return
+from billing.payments.purchase_settling import settle
 from billing.payments.testing import PurchaseFactory
 from ledger import services
 from ledger.exports import EXPORTS, export

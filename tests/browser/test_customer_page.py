@@ -11,10 +11,10 @@ from django.db import transaction
 from django.test import Client
 
 from billing.models import Customer
-from billing.payments.collecting.due import advance_due
+from billing.payments.due_intents import advance_due
+from billing.payments.due_purchases import settle_due
 from billing.payments.models import TopUp
 from billing.payments.providers.configured import provider
-from billing.payments.purchases.due import settle_due
 from billing.payments.testing import PackFactory
 from ledger import journal, reads, services
 from ledger.database.locks import holder_lock

@@ -13,9 +13,9 @@ import pytest
 from django.conf import settings
 
 from billing.models import CreditNote
+from billing.payments.due_purchases import settle_due
 from billing.payments.models import PaymentIntent, Purchase
 from billing.payments.providers.manual_transfers import reference_of
-from billing.payments.purchases.due import settle_due
 from billing.statements_in import booking
 from billing.statements_in.booking import book
 from billing.statements_in.models import BankReceipt
@@ -32,7 +32,7 @@ import os, signal, sys
 import django
 django.setup()
 from billing.statements_in import booking
-from billing.payments.collecting import transfers
+from billing.payments import transfers
 from tests.concurrency.test_bank_files import statement_of
 
 where, lines = sys.argv[1], [each.split("=") for each in sys.argv[2:]]

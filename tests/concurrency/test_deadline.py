@@ -15,7 +15,7 @@ from ledger.database import locks, pacing
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.pacing import yielding_to_quick_work
 from ledger.database.transactions import in_transaction
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.errors import HolderBusy
 from ledger.rules import GrantRequest
 from tests.benchmarks.histories import row

@@ -12,18 +12,16 @@ from django.conf import settings as django_settings
 from django.db import IntegrityError
 from django.utils import timezone
 
-from billing.payments import packs
-from billing.payments.collecting import advancing, events, orders, transfers
-from billing.payments.collecting.advancing import advance
-from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
-from billing.payments.collecting.transfers import book_transfer
+from billing.payments import advancing, intent_orders, packs, provider_events, topup_checks, topup_declarations, transfers
+from billing.payments.advancing import advance
+from billing.payments.due_purchases import settle_due
 from billing.payments.errors import InvoiceInCollection, PaymentIntentClosed, RefundExceedsIntent
+from billing.payments.intent_orders import cancel_intent, order_payment, refund_intent
 from billing.payments.models import Pack, PaymentIntent, ProviderEvent, ProviderRefund, Purchase, TopUp
 from billing.payments.providers.configured import provider
-from billing.payments.purchases.due import settle_due
 from billing.payments.testing import PackFactory
-from billing.payments.topups import checking, declaring
-from billing.payments.topups.declaring import set_top_up
+from billing.payments.topup_declarations import set_top_up
+from billing.payments.transfers import book_transfer
 from billing.testing import CustomerFactory
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
@@ -41,7 +39,7 @@ ADVANCE = """
 import sys
 import django
 django.setup()
-from billing.payments.collecting.advancing import advance
+from billing.payments.advancing import advance
 print(advance(int(sys.argv[1])))
 """
 
@@ -88,8 +86,8 @@ def test_two_refunds_at_the_same_time_ask_back_no_more_than_was_paid(
     made = charge()
     advance(made.pk)
     if not is_locked:
-        monkeypatch.setattr(orders, "locked_transaction", _unlocked)
-    meet(monkeypatch, (orders, "refundable_minor"), is_locked=is_locked, has_read=True)
+        monkeypatch.setattr(intent_orders, "locked_transaction", _unlocked)
+    meet(monkeypatch, (intent_orders, "refundable_minor"), is_locked=is_locked, has_read=True)
     results = run_threads(lambda _: refund_intent(intent=made.pk, amount_minor=1500), 2)
     assert {type(each) for each in results} == ({ProviderRefund, RefundExceedsIntent} if is_locked else {ProviderRefund})
     assert ProviderRefund.objects.filter(intent_id=made.pk).count() == (1 if is_locked else 2)
@@ -100,7 +98,7 @@ def test_two_intents_for_one_invoice_at_the_same_time_are_one(
     committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     invoice = issued(CustomerFactory(), "19.90")
-    meet(monkeypatch, (orders, "_of_invoice"), is_locked=False, has_read=True)
+    meet(monkeypatch, (intent_orders, "_of_invoice"), is_locked=False, has_read=True)
     results = run_threads(lambda _: order_payment(invoice=invoice.pk, return_url=URL), 2)
     assert {type(each) for each in results} == {PaymentIntent, InvoiceInCollection}
     assert PaymentIntent.objects.filter(invoice_id=invoice.pk).count() == 1
@@ -111,8 +109,8 @@ def test_control_two_plain_inserts_collide_in_the_index(
 ) -> None:
     invoice = issued(CustomerFactory(), "19.90")
     insert = PaymentIntent.objects.bulk_create
-    monkeypatch.setattr(orders.PaymentIntent.objects, "bulk_create", lambda rows, **_: insert(rows))
-    meet(monkeypatch, (orders, "_of_invoice"), is_locked=False, has_read=True)
+    monkeypatch.setattr(intent_orders.PaymentIntent.objects, "bulk_create", lambda rows, **_: insert(rows))
+    meet(monkeypatch, (intent_orders, "_of_invoice"), is_locked=False, has_read=True)
     results = run_threads(lambda _: order_payment(invoice=invoice.pk, return_url=URL), 2)
     assert {type(each) for each in results} == {PaymentIntent, IntegrityError}
     assert PaymentIntent.objects.filter(invoice_id=invoice.pk).count() == 1
@@ -126,10 +124,10 @@ def test_one_event_that_comes_twice_at_the_same_time_is_on_record_once(
     made.refresh_from_db()
     stripe.pay(made.checkout)
     body, signature = stripe.event("checkout.session.completed", made.checkout, event_id=(name := unique("evt")))
-    results = run_threads(lambda _: events.take_in("stripe", body, {"stripe-signature": signature}), 2)
+    results = run_threads(lambda _: provider_events.take_in("stripe", body, {"stripe-signature": signature}), 2)
     assert sorted(results) == [False, True]
     recorded = ProviderEvent.objects.get(event=name).pk
-    assert run_threads(lambda _: events.handle(recorded), 2) == [False, False]
+    assert run_threads(lambda _: provider_events.handle(recorded), 2) == [False, False]
     assert ProviderEvent.objects.filter(intent_id=made.pk).count() == 1
     assert grants(made.holder_id or "") == [1000]
 
@@ -178,9 +176,9 @@ def test_two_workers_top_an_account_up_once(
     customer, holder = CustomerFactory(), unique("holder")
     made = set_top_up(holder_id=holder, threshold=200, pack=PackFactory(bonus=0).code, packs=1, customer=customer.ref, method=OK)
     if not is_locked:
-        monkeypatch.setattr(checking, "locked_transaction", _unlocked)
-    meet(monkeypatch, (checking, "_credits_are_coming"), is_locked=is_locked, has_read=True)
-    results = run_threads(lambda _: checking.top_up(made.pk), 2)
+        monkeypatch.setattr(topup_checks, "locked_transaction", _unlocked)
+    meet(monkeypatch, (topup_checks, "_credits_are_coming"), is_locked=is_locked, has_read=True)
+    results = run_threads(lambda _: topup_checks.top_up(made.pk), 2)
     # Without the lock, only the index on open payments is left between the two.
     expected = {PaymentIntent, type(None)} if is_locked else {PaymentIntent, InvoiceInCollection}
     assert {type(each) for each in results} == expected
@@ -193,9 +191,9 @@ def test_a_top_up_and_a_version_of_its_pack_for_some_things_only_at_the_same_tim
 ) -> None:
     customer, holder, pack = CustomerFactory(), unique("holder"), PackFactory()
     if not is_locked:
-        for module in (declaring, packs):
+        for module in (topup_declarations, packs):
             monkeypatch.setattr(module, "locked_transaction", lambda *names: own_or_joined())
-    places = ((packs, "_ensure_no_top_up"), (declaring, "ensure_pays_for_everything"))
+    places = ((packs, "_ensure_no_top_up"), (topup_declarations, "ensure_pays_for_everything"))
     meet(monkeypatch, *places, is_locked=is_locked, has_read=True)
 
     def write(number: int) -> Any:
@@ -240,9 +238,9 @@ def test_a_transfer_and_the_cancellation_of_its_order_at_the_same_time_are_one_o
     if not is_locked:
         monkeypatch.setattr(transfers, "locked_transaction", lambda *names: own_or_joined())
         monkeypatch.setattr(transfers, "apply_under", lambda lock, intent, found: bought_without_lock(intent, found))
-        monkeypatch.setattr(orders, "locked_transaction", lambda *names: own_or_joined())
+        monkeypatch.setattr(intent_orders, "locked_transaction", lambda *names: own_or_joined())
     # One has read that the order is open; the other has written that it is given up, and not committed it.
-    meet(monkeypatch, (transfers, "ensure_buys"), (orders, "advance_soon"), is_locked=is_locked, has_read=True)
+    meet(monkeypatch, (transfers, "ensure_buys"), (intent_orders, "advance_soon"), is_locked=is_locked, has_read=True)
     acts = (
         lambda: book_transfer(intent=made.pk, payment=name, amount_minor=2000),
         lambda: cancel_intent(intent=made.pk),

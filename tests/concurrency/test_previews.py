@@ -23,10 +23,9 @@ from billing.generator.run.outcomes import SubscriptionResult
 from billing.models import Customer, Invoice, Subscription
 from billing.orders import coupons
 from billing.orders.customers import NewCredits
-from ledger import services
+from ledger import previews, services
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import advisory_lock, holder_key, lock_number, try_advisory_lock, waits_bounded
-from ledger.entries import previews
 from ledger.errors import HolderBusy, LockBusy, SequenceTaken
 from tests import nodes
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use

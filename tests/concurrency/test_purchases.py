@@ -11,11 +11,11 @@ import pytest
 from django.conf import settings
 from django.db import IntegrityError, connection
 
+from billing.payments import purchase_recording, purchase_settling
+from billing.payments.due_purchases import settle_due
 from billing.payments.errors import ReturnExceedsPurchase
 from billing.payments.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn
-from billing.payments.purchases import recording, settling
-from billing.payments.purchases.due import settle_due
-from billing.payments.purchases.recording import record_purchase, record_return
+from billing.payments.purchase_recording import record_purchase, record_return
 from billing.payments.testing import PackFactory, PurchaseFactory
 from ledger.database.transactions import outermost
 from ledger.testing import unique
@@ -26,19 +26,19 @@ KILLED = """
 import os, signal, sys
 import django
 django.setup()
-from billing.payments.purchases import recording, settling
+from billing.payments import purchase_recording, purchase_settling
 where, pack, payment = sys.argv[1:4]
 
 def die(*arguments, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if where == "before the second step":
-    recording.attempt = die
+    purchase_recording.attempt = die
 elif where == "after the grant":
-    settling.PurchaseGrant.objects.create = die
+    purchase_settling.PurchaseGrant.objects.create = die
 elif where == "before the commit of the second step":
-    settling.DuePurchase.objects.filter = die
-recording.record_purchase(pack=pack, holder_id=payment, payment=payment)
+    purchase_settling.DuePurchase.objects.filter = die
+purchase_recording.record_purchase(pack=pack, holder_id=payment, payment=payment)
 """
 
 
@@ -51,7 +51,7 @@ def grants(holder: str) -> list[int]:
 
 def purchase_without_credits() -> Purchase:
     """A committed purchase whose second step is still to be done."""
-    with mock.patch.object(recording, "attempt"):
+    with mock.patch.object(purchase_recording, "attempt"):
         return record_purchase(pack=PackFactory(bonus=0).code, holder_id=unique("holder"), payment=unique("payment"))
 
 
@@ -60,8 +60,8 @@ def purchase_without_credits() -> Purchase:
 
 def test_two_workers_add_the_credits_once(committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     purchase = purchase_without_credits()
-    meet(monkeypatch, (settling, "holder_lock"), is_locked=True)
-    results = run_threads(lambda _: settling.settle(purchase.pk), 2)
+    meet(monkeypatch, (purchase_settling, "holder_lock"), is_locked=True)
+    results = run_threads(lambda _: purchase_settling.settle(purchase.pk), 2)
     assert results == [None, None]
     assert grants(purchase.holder_id) == [1000]
     assert PurchaseGrant.objects.filter(purchase_id=purchase.pk).count() == 1
@@ -71,10 +71,10 @@ def test_control_without_the_lock_two_workers_collide_in_the_table(
     committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     purchase = purchase_without_credits()
-    monkeypatch.setattr(settling, "locked_transaction", _unlocked)
-    monkeypatch.setattr(settling.ledger, "grant_under", _another_grant)
-    meet(monkeypatch, (settling, "holder_lock"), is_locked=False)
-    results = run_threads(lambda _: settling.settle(purchase.pk), 2)
+    monkeypatch.setattr(purchase_settling, "locked_transaction", _unlocked)
+    monkeypatch.setattr(purchase_settling.ledger, "grant_under", _another_grant)
+    meet(monkeypatch, (purchase_settling, "holder_lock"), is_locked=False)
+    results = run_threads(lambda _: purchase_settling.settle(purchase.pk), 2)
     assert {type(each) for each in results} == {type(None), IntegrityError}
     assert PurchaseGrant.objects.filter(purchase_id=purchase.pk).count() == 1
 
@@ -91,7 +91,7 @@ def test_one_payment_that_arrives_twice_at_the_same_time_is_one_purchase(
     committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack, payment = PackFactory(bonus=0).code, unique("payment")
-    meet(monkeypatch, (recording, "pack_on_sale"), is_locked=True)
+    meet(monkeypatch, (purchase_recording, "pack_on_sale"), is_locked=True)
     first, second = run_threads(lambda _: record_purchase(pack=pack, holder_id=payment, payment=payment), 2)
     assert first.pk == second.pk
     assert grants(payment) == [1000]
@@ -101,8 +101,8 @@ def test_control_without_the_lock_the_second_payment_collides_in_the_table(
     committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack, payment = PackFactory(bonus=0).code, unique("payment")
-    monkeypatch.setattr(recording, "locked_transaction", _unlocked)
-    meet(monkeypatch, (recording, "pack_on_sale"), is_locked=False)
+    monkeypatch.setattr(purchase_recording, "locked_transaction", _unlocked)
+    meet(monkeypatch, (purchase_recording, "pack_on_sale"), is_locked=False)
     results = run_threads(lambda _: record_purchase(pack=pack, holder_id=payment, payment=payment), 2)
     assert {type(each) for each in results} == {Purchase, IntegrityError}
     assert grants(payment) == [1000]
@@ -113,10 +113,10 @@ def test_two_refunds_at_the_same_time_return_no_more_than_was_paid(
     committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
 ) -> None:
     purchase = PurchaseFactory()
-    monkeypatch.setattr(recording, "attempt", lambda purchase_id: None)
+    monkeypatch.setattr(purchase_recording, "attempt", lambda purchase_id: None)
     if not is_locked:
-        monkeypatch.setattr(recording, "locked_transaction", _unlocked)
-    meet(monkeypatch, (recording, "left_minor"), is_locked=is_locked)
+        monkeypatch.setattr(purchase_recording, "locked_transaction", _unlocked)
+    meet(monkeypatch, (purchase_recording, "left_minor"), is_locked=is_locked)
     results = run_threads(
         lambda number: record_return(purchase=purchase.pk, kind="refund", payment=f"r-{number}", amount_minor=1500), 2
     )

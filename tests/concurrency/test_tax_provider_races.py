@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 
+from billing import tax_asking, tax_recording
+from billing.configured_tax_provider import tax_provider
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.models import Claim, Cursor, Invoice, NumberSeries, Subscription, Tax
 from billing.orders import tax_policies
 from billing.rating.tax_sales import FoundTax, LineTaxes
-from billing.tax_providers import asking, recording
-from billing.tax_providers.configured import tax_provider
 from billing.testing import CustomerFactory, PlanFactory, SubscriptionFactory, recurring
 from ledger.testing import unique
 from tests.billing.documents.issued import SELLER
@@ -50,7 +50,7 @@ call_command("generate_invoices", "--subscription", sys.argv[1], "--as-of", "202
 def stripe(settings: Any) -> Iterator[StripeTaxDouble]:
     """The stand-in, at which the provider of this process asks."""
     double = StripeTaxDouble()
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     with serving(double) as address:
         settings.TAX_PROVIDER = {
             "class": "billing.tax_services.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": address,
@@ -93,7 +93,7 @@ def test_while_the_provider_is_asked_no_transaction_is_open_and_no_lock_held(
     generate(ref=subscription.ref, options=Options(as_of=at(1)))
     assert seen == [(0, 0)]
     # The control: asked where the taxes are needed, both are seen.
-    monkeypatch.setattr(tax_policies, "answers_to", lambda sales: [asking._ask(sale) for sale in sales])
+    monkeypatch.setattr(tax_policies, "answers_to", lambda sales: [tax_asking._ask(sale) for sale in sales])
     generate(ref=subscribed().ref, options=Options(as_of=at(1)))
     assert [many > 0 for many in seen[-1]] == [True, True]
 
@@ -114,10 +114,10 @@ def test_a_tax_that_two_answers_have_is_recorded_once(run_threads: Any, monkeypa
     code = unique("tax")
     answer = [LineTaxes(taxes=(FoundTax(code, "GST", Decimal(5), "O", 5, "CA"),))]
     if not is_locked:
-        monkeypatch.setattr(recording, "locked_transaction", lambda *names: no_lock(*names))
+        monkeypatch.setattr(tax_recording, "locked_transaction", lambda *names: no_lock(*names))
     # With the lock both come before it at once; without, both have looked for the tax before either writes it.
-    meet(monkeypatch, (recording, "locked_transaction") if is_locked else (Tax.objects, "create"), is_locked=False)
-    ids = run_threads(lambda _: recording.recorded("stand-in", date(2026, 1, 31), answer)[0].taxes[0].tax_id, 2)
+    meet(monkeypatch, (tax_recording, "locked_transaction") if is_locked else (Tax.objects, "create"), is_locked=False)
+    ids = run_threads(lambda _: tax_recording.recorded("stand-in", date(2026, 1, 31), answer)[0].taxes[0].tax_id, 2)
     assert len(set(ids)) == Tax.objects.filter(code=code).count() == (1 if is_locked else 2)
 
 

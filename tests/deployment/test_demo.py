@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printing import invoice_pdf
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.due import DueFilter, DueWalk

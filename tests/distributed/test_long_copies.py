@@ -11,7 +11,7 @@ from django.db import connection
 
 from ledger import services
 from ledger.cluster.checks import verify_cluster
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.errors import UnsafeDatabase
 from ledger_project.serving import bootstrap, postgres
 from tests.deployment.serving.test_serve import wait_until

@@ -12,7 +12,7 @@ from django.db import DatabaseError, NotSupportedError, connection, connections,
 
 from ledger import reads, services
 from ledger.database.locks import holder_key, holder_lock, lock_number, sqlstate
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.totals.counting import CountResult, count_entries
 from ledger_project.serving import postgres
 from tests.distributed.cluster import Cluster, Node

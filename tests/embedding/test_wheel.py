@@ -121,7 +121,7 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
         (["billing"], "ledger,billing", "billing", "api,admin,testing,stripe", "billing.generator.run.generate"),
         (["billing", "payments"], "ledger,billing", "billing", "api,admin,testing", "billing.payments.providers.stripe_payments"),
         (["billing", "api"], "ledger,billing", "billing", "admin,testing,stripe", "billing.api.urls"),
-        (["billing", "admin"], f"{UNFOLD},ledger,billing", "billing", "api,testing,stripe", "billing.admin.documents.invoices"),
+        (["billing", "admin"], f"{UNFOLD},ledger,billing", "billing", "api,testing,stripe", "billing.admin.invoices"),
         (["billing", "testing"], "ledger,billing", "billing", "api,admin,stripe", "billing.testing"),
     ],
 )

@@ -17,12 +17,12 @@ from jsonschema import Draft202012Validator
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import plan_moves as plan_move_schemas
 from billing.api.schemas import request_schemas as billing_schemas
-from billing.books.api import calls as book_api
-from billing.books.api import months as month_api
+from billing.books import calls as book_api
+from billing.books import month_calls as month_api
 from billing.documents import credit_notes, credit_refunds, invoices, one_off_invoices, sellers
 from billing.documents.brand import Logo
 from billing.dunning import outcomes as mail_outcomes
-from billing.dunning.api import schemas as mail_schemas
+from billing.dunning import schemas as mail_schemas
 from billing.metering import meters, usage
 from billing.orders import coupons, customers, plans, subscriptions, tax_declarations
 from billing.orders.overrides import Amounts
@@ -42,8 +42,8 @@ from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
-from ledger.shadow.api import schemas as shadow_schemas
-from ledger.signals.api import schemas as signal_schemas
+from ledger.shadow import schemas as shadow_schemas
+from ledger.signals import schemas as signal_schemas
 from ledger.signals.types import TypeName
 from ledger.statements import api as statements
 from ledger.values import (

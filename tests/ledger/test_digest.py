@@ -10,7 +10,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.rules import Entry, Hold, Lot
 from ledger.rules.budget_states import Budget, Count, Scope
 from ledger.rules.claims import Claim

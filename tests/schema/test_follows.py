@@ -10,7 +10,7 @@ from django.db import Error, connection, transaction
 from ledger import rules, services
 from ledger.database.locks import sqlstate
 from ledger.database.transactions import DOES_NOT_FOLLOW
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.models import Entry as StoredEntry
 from ledger.rules import AccountState, Entry, GrantRequest, Hold, Lot, SpendRequest
 from ledger.rules.entries import GENESIS

@@ -10,7 +10,7 @@ from billing.orders import coupons, customers, plans, subscriptions
 from ledger import reads, values
 from ledger.database.locks import sqlstate
 from ledger.database.statements import fetch_value
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.records import declared_fields
 from ledger.rules import MAX_AMOUNT, MAX_BALANCE, AccountState, Entry, Lot, RateRequest, SpendRequest
 from ledger.rules.entries import GENESIS

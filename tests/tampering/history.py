@@ -34,14 +34,14 @@ from billing.orders.phases import Phase
 from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
 from billing.orders.plan_move_walk import carry_out
 from billing.orders.tax_declarations import NewTax, declare
-from billing.payments.collecting.advancing import apply
+from billing.payments.advancing import apply
 from billing.payments.models import PaymentIntent, ProviderCustomer, ProviderEvent, ProviderRefund, TopUp
 from billing.payments.packs import create_pack
 from billing.payments.providers.interface import SUCCEEDED, Found, MoneyBack
-from billing.payments.purchases.recording import record_purchase, record_return
-from billing.payments.purchases.settling import settle
+from billing.payments.purchase_recording import record_purchase, record_return
+from billing.payments.purchase_settling import settle
 from ledger import services
-from ledger.entries.rows import copy_line
+from ledger.entry_rows import copy_line
 from ledger.errors import InsufficientCredits
 from ledger.journal import COPY
 from ledger.keys import api_keys, last_use

@@ -10,7 +10,7 @@ from django.urls import reverse
 from billing.admin.order_forms.fields import OrderForm, shows_of
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import coupon_words, lookup_words
-from billing.documents.printing.pages import address_lines
+from billing.documents.printed_pages import address_lines
 from billing.documents.sellers import current_seller
 from billing.models import Coupon, Customer, CustomerCoupon, Subscription
 from billing.nouns import changeable_fields, noun_fields

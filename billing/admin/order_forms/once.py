@@ -12,7 +12,7 @@ from django.db.models import Model
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.rating.prices.reading import PriceInvalid
 from billing.request_keys import WriteResult, execute_once, is_used
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, FieldFaults, FormPage, FormT
 from ledger.services import preview

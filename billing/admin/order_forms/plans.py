@@ -15,12 +15,12 @@ from django.urls import reverse
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from billing.admin.cells import plain
-from billing.admin.documents.tables import notation_in
+from billing.admin.document_tables import notation_in
 from billing.admin.order_forms import prices
 from billing.admin.order_forms.fields import OrderForm, TranslationsField
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import plan_sentences
-from billing.documents.printing.arithmetic import Notation, calculation
+from billing.documents.printed_arithmetic import Notation, calculation
 from billing.models import Plan, Price
 from billing.orders import plans
 from billing.orders.plans import NewPlan

@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing import reads
-from billing.admin.documents.tables import notation_in, short_table
-from billing.admin.documents.upcoming import upcoming_part
+from billing.admin.document_tables import notation_in, short_table
 from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import override_words
+from billing.admin.upcoming_invoices import upcoming_part
 from billing.errors import BillingSuspended, BillingWouldBeSuspended
 from billing.generator.activations import order_subscription
 from billing.generator.options import Options
@@ -25,7 +25,7 @@ from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn
 from billing.models import Amendment, Customer, Invoice, Subscription
 from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
 from billing.reads.subscriptions import SubscriptionRow
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.form_fields import Shown
 from ledger.admin.kit.idempotent_forms import DryRun, FormSection, KeyedForm, RequestForm

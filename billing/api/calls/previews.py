@@ -16,7 +16,7 @@ from billing.generator.run.preview import UpcomingInvoice, next_invoices, subscr
 from billing.models import Customer, Subscription
 from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import NewSubscription, Wish
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import Response, json_response

@@ -15,9 +15,9 @@ from billing.generator.state.subscription_state import SubscriptionState
 from billing.models import CouponUse
 from billing.rating.money import to_minor
 from billing.rating.totals import CouponPer, CouponTerms, Duration
+from ledger import previews
 from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
-from ledger.entries import previews
 
 _COUPONS = """
     SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.per, c.prices, c.plans, held.given_at,

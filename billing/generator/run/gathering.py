@@ -23,9 +23,9 @@ from billing.generator.run.merging import Part, merge_under
 from billing.generator.run.steps import GenerationResult, InvoiceSummary
 from billing.models import Invoice, Line
 from billing.rating.limits import MAX_MINOR
+from ledger import previews
 from ledger.database.locks import Lock, advisory_lock, try_advisory_lock
 from ledger.database.statements import fetch_rows
-from ledger.entries import previews
 from ledger.errors import LockBusy
 
 MOST_SUBSCRIPTIONS: Final = 1_000

@@ -26,13 +26,13 @@ from billing.models import Activation, Claim, Cursor, Customer, Invoice, Subscri
 from billing.orders import suspension
 from billing.rating.limits import check_instant
 from billing.rating.prices.reading import PriceInvalid
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
+from ledger import previews
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locking import locked, on
 from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.database.transactions import own_or_joined
-from ledger.entries import previews
 from ledger.errors import Invalid, LockBusy, Refused
 from ledger.services import clock_of, preview, time_of
 

@@ -19,9 +19,9 @@ from billing.generator.run.gathering import Turns, consolidate
 from billing.generator.run.generate import dry_run_staying
 from billing.generator.run.steps import AllowanceMove, GenerationResult
 from billing.models import Customer, Invoice, InvoicedSubscription, Subscription
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
+from ledger import previews
 from ledger.database.statements import fetch_rows
-from ledger.entries import previews
 from ledger.services import preview
 
 MAX_INVOICES = 12

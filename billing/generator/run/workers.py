@@ -30,11 +30,11 @@ from billing.generator.run.outcomes import (
 )
 from billing.generator.run.steps import GenerationResult
 from billing.generator.run.stop_flags import StopFlag
-from billing.tax_providers.asking import asks_taxes
+from billing.tax_asking import asks_taxes
 from ledger.database.locking import Turn, share
 from ledger.database.locks import sqlstate
 from ledger.database.transactions import own_or_joined
-from ledger.entries.previews import Preview
+from ledger.previews import Preview
 from ledger.services import preview
 
 Item = TypeVar("Item")

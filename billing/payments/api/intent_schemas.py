@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import OfCustomer
-from billing.payments.collecting.orders import NewCancellation, NewPaymentIntent, NewProviderRefund
-from billing.payments.collecting.transfers import NewTransfer
+from billing.payments.intent_orders import NewCancellation, NewPaymentIntent, NewProviderRefund
 from billing.payments.providers.interface import STATES
-from billing.payments.topups.declaring import NewTopUp, NewTopUpChange
+from billing.payments.topup_declarations import NewTopUp, NewTopUpChange
+from billing.payments.transfers import NewTransfer
 from billing.rating.values import Ref
 from billing.reads.response_fields import minor, text, time, whole
 from ledger.api.kit.queries import ListQuery, QueryBoolean, QueryInteger

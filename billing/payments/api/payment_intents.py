@@ -7,13 +7,13 @@ from django.http import HttpRequest
 from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
 from billing.api.paths import INVOICE_PATH
 from billing.errors import AlreadyExists
+from billing.payments import intent_reads
+from billing.payments.advancing import refresh
 from billing.payments.api import intent_schemas as schemas
 from billing.payments.api.paths import INTENT_PATH
-from billing.payments.collecting import reads
-from billing.payments.collecting.advancing import refresh
-from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
-from billing.payments.collecting.transfers import book_transfer
 from billing.payments.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent, TransferTooSmall
+from billing.payments.intent_orders import cancel_intent, order_payment, refund_intent
+from billing.payments.transfers import book_transfer
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -27,7 +27,7 @@ class PaymentIntents(WriteEndpoint):
     get = list_operation(
         "listPaymentIntents", "List payment intents", "Newest first.", tag=PAYMENTS, path="/v1/payment-intents",
         query=schemas.PaymentIntentsQuery, shape=schemas.PaymentIntentSerializer, example=schemas.WAITING_INTENT,
-        rows=reads.payment_intents, problems=[NO_CUSTOMER],
+        rows=intent_reads.payment_intents, problems=[NO_CUSTOMER],
     )  # fmt: skip
 
     @operation(
@@ -47,7 +47,7 @@ class PaymentIntents(WriteEndpoint):
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             intent = order_payment.execute(schemas.INTENT_BODY.make(fields | {"actor": self.key.actor}))
-            return 201, schemas.PaymentIntentSerializer.body(reads.payment_intent(intent.pk))
+            return 201, schemas.PaymentIntentSerializer.body(intent_reads.payment_intent(intent.pk))
 
         return self.once(request, schemas.INTENT_BODY, act)
 
@@ -65,7 +65,7 @@ class OnePaymentIntent(BillingEndpoint):
     )  # fmt: skip
     def get(self, request: HttpRequest, intent_id: int) -> Response:
         refresh(intent_id)
-        return json_response(schemas.PaymentIntentSerializer.body(reads.payment_intent(intent_id)))
+        return json_response(schemas.PaymentIntentSerializer.body(intent_reads.payment_intent(intent_id)))
 
 
 class CancelPaymentIntent(WriteEndpoint):
@@ -85,7 +85,7 @@ class CancelPaymentIntent(WriteEndpoint):
     def post(self, request: HttpRequest, intent_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             canceled = cancel_intent(intent=intent_id)
-            return 200, schemas.PaymentIntentSerializer.body(reads.payment_intent(canceled.pk))
+            return 200, schemas.PaymentIntentSerializer.body(intent_reads.payment_intent(canceled.pk))
 
         return self.once(request, schemas.CANCELLATION_BODY, act)
 
@@ -112,7 +112,7 @@ class PaymentIntentTransfers(WriteEndpoint):
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             named = {"intent": intent_id, "actor": self.key.actor}
             booked = book_transfer.execute(schemas.TRANSFER_BODY.make(fields | named))
-            return 200, schemas.PaymentIntentSerializer.body(reads.payment_intent(booked.pk))
+            return 200, schemas.PaymentIntentSerializer.body(intent_reads.payment_intent(booked.pk))
 
         return self.once(request, schemas.TRANSFER_BODY, act)
 

@@ -11,11 +11,11 @@ from billing.api.schemas import request_schemas
 from billing.errors import NotFound
 from billing.payments.api import intent_schemas as schemas
 from billing.payments.api.paths import METHOD_PATH, PROVIDER_PATH
-from billing.payments.collecting.events import take_in
-from billing.payments.collecting.methods import forget_method, methods_of
 from billing.payments.errors import EventRejected, ProviderRefused, ProviderUnavailable
+from billing.payments.provider_events import take_in
 from billing.payments.providers.configured import is_configured
 from billing.payments.providers.interface import SendsEvents
+from billing.payments.saved_methods import forget_method, methods_of
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.queries import DryRunQuery, read_query

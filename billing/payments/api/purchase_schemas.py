@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import InCurrency, OfCustomer
-from billing.payments.purchases.recording import NewPurchase, NewReturn
+from billing.payments.purchase_recording import NewPurchase, NewReturn
 from billing.rating.values import PaymentId, Provider, Ref
 from billing.reads.response_fields import minor, text, time, whole
 from ledger.api.kit.queries import ListQuery, QueryBoolean

@@ -10,8 +10,8 @@ from billing.payments import reads
 from billing.payments.api import purchase_schemas as schemas
 from billing.payments.api.paths import PURCHASE_PATH
 from billing.payments.errors import ReturnExceedsPurchase
-from billing.payments.purchases.recording import record_purchase, record_return
-from billing.payments.purchases.settling import attempt
+from billing.payments.purchase_recording import record_purchase, record_return
+from billing.payments.purchase_settling import attempt
 from billing.payments.reads import ReturnRow
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.rendering import Response, json_response

@@ -6,11 +6,11 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
+from billing.payments import topup_reads
 from billing.payments.api import intent_schemas as schemas
 from billing.payments.api.paths import TOP_UP_PATH
 from billing.payments.errors import TopUpEnded
-from billing.payments.topups import reads
-from billing.payments.topups.declaring import end_top_up, resume_top_up, set_top_up
+from billing.payments.topup_declarations import end_top_up, resume_top_up, set_top_up
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -23,7 +23,7 @@ class TopUps(WriteEndpoint):
     location = "/v1/top-ups/{id}"
     get = list_operation(
         "listTopUps", "List automatic top-ups", "Newest first; also those that have ended.", tag=PAYMENTS, path="/v1/top-ups",
-        query=schemas.TopUpsQuery, shape=schemas.TopUpSerializer, example=schemas.TOP_UP, rows=reads.top_ups,
+        query=schemas.TopUpsQuery, shape=schemas.TopUpSerializer, example=schemas.TOP_UP, rows=topup_reads.top_ups,
         problems=[NO_CUSTOMER],
     )  # fmt: skip
 
@@ -38,7 +38,7 @@ class TopUps(WriteEndpoint):
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             top_up = set_top_up.execute(schemas.TOP_UP_BODY.make(fields | {"actor": self.key.actor}))
-            return 201, schemas.TopUpSerializer.body(reads.top_up(top_up.pk))
+            return 201, schemas.TopUpSerializer.body(topup_reads.top_up(top_up.pk))
 
         return self.once(request, schemas.TOP_UP_BODY, act)
 
@@ -53,7 +53,7 @@ class OneTopUp(BillingEndpoint):
         problems=[TOP_UP_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, top_up_id: int) -> Response:
-        return json_response(schemas.TopUpSerializer.body(reads.top_up(top_up_id)))
+        return json_response(schemas.TopUpSerializer.body(topup_reads.top_up(top_up_id)))
 
 
 class _TopUpChange(WriteEndpoint):
@@ -61,7 +61,7 @@ class _TopUpChange(WriteEndpoint):
 
     def _change(self, request: HttpRequest, top_up_id: int, change: Callable[..., Any]) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            return 200, schemas.TopUpSerializer.body(reads.top_up(change(top_up=top_up_id).pk))
+            return 200, schemas.TopUpSerializer.body(topup_reads.top_up(change(top_up=top_up_id).pk))
 
         return self.once(request, schemas.TOP_UP_CHANGE_BODY, act)
 

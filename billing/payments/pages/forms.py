@@ -13,7 +13,7 @@ from billing.admin.order_forms.once import OrderPage
 from billing.payments import reads
 from billing.payments.models import Pack, Purchase, PurchaseReturn
 from billing.payments.packs import NewPack, create_pack
-from billing.payments.purchases.recording import NewPurchase, NewReturn, record_purchase, record_return
+from billing.payments.purchase_recording import NewPurchase, NewReturn, record_purchase, record_return
 from ledger.admin.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.form_fields import Shown, purpose_field

@@ -5,21 +5,15 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+from billing.admin.amount_forms import AMOUNT_WRITTEN, AmountForm
 from billing.admin.cells import credits_text, money_text
-from billing.admin.documents.amounts import AMOUNT_WRITTEN, AmountForm
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice
-from billing.payments.collecting.advancing import purchase_of
-from billing.payments.collecting.orders import (
-    NewCancellation,
-    NewProviderRefund,
-    cancel_intent,
-    refund_intent,
-    refundable_minor,
-)
-from billing.payments.collecting.transfers import NewTransfer, book_transfer
+from billing.payments.advancing import purchase_of
+from billing.payments.intent_orders import NewCancellation, NewProviderRefund, cancel_intent, refund_intent, refundable_minor
 from billing.payments.models import PaymentIntent, ProviderRefund
+from billing.payments.transfers import NewTransfer, book_transfer
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.form_fields import Shown
 from ledger.admin.kit.idempotent_forms import DryRun, RequestForm

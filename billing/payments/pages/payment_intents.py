@@ -12,9 +12,9 @@ from django.utils.safestring import SafeString
 
 from billing.admin.cells import customer_link, ids_of_customer, money, money_column, money_text
 from billing.models import Invoice, InvoicePayment
-from billing.payments.collecting import reads
-from billing.payments.collecting.advancing import refresh
-from billing.payments.collecting.reads import IntentRow
+from billing.payments import intent_reads
+from billing.payments.advancing import refresh
+from billing.payments.intent_reads import IntentRow
 from billing.payments.models import Pack, PaymentIntent, ProviderEvent, Purchase
 from billing.payments.pages import intent_forms
 from billing.payments.permissions import ADD_PURCHASE, REFUND_PAYMENTINTENT
@@ -97,7 +97,7 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
 
     def prepare(self, rows: Sequence[Any]) -> None:
         """Give each row what it is for, and what became of it."""
-        intents = {each.pk: each for each in reads.intent_rows(list(rows))}
+        intents = {each.pk: each for each in intent_reads.intent_rows(list(rows))}
         for row in rows:
             row.intent = intents[row.pk]
 

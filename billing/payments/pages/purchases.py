@@ -13,7 +13,7 @@ from billing.payments import reads
 from billing.payments.models import DuePurchase, Pack, Purchase
 from billing.payments.pages import forms
 from billing.payments.permissions import RETURN_PURCHASE
-from billing.payments.purchases.settling import attempt
+from billing.payments.purchase_settling import attempt
 from billing.payments.reads import STATES, PurchaseRow, ReturnRow
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows

@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from billing.admin.cells import credits_text, customer_link, ids_of_customer, list_url, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
+from billing.payments import topup_reads
 from billing.payments.models import Pack, PaymentIntent, TopUp
 from billing.payments.permissions import CHANGE_TOPUP
-from billing.payments.topups import reads
-from billing.payments.topups.declaring import NewTopUpChange, end_top_up, resume_top_up
+from billing.payments.topup_declarations import NewTopUpChange, end_top_up, resume_top_up
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_url
@@ -75,7 +75,7 @@ class TopUpAdmin(ReadOnlyAdmin):
         """Give each row its customer, its payment, and the currency of its pack."""
         packs = Pack.objects.filter(code__in={row.pack_ref for row in rows}).order_by("version")
         currencies = dict(packs.values_list("code", "currency"))
-        top_ups = {each.pk: each for each in reads.top_up_rows(list(rows))}
+        top_ups = {each.pk: each for each in topup_reads.top_up_rows(list(rows))}
         for row in rows:
             row.top_up, row.currency = top_ups[row.pk], currencies.get(row.pack_ref, "")
 

@@ -13,11 +13,11 @@ from ledger.rules import KINDS
 from ledger.rules.budget_states import MODES
 from ledger.rules.budget_states import SCOPES as SCOPES_OF_BUDGETS
 from ledger.rules.budget_windows import WINDOWS
+from ledger.rules.explanations import DECISIONS
 from ledger.rules.instants import to_text
 from ledger.rules.lots import LOT_SOURCES, SOURCES
 from ledger.rules.overage import OVERAGE_UNITS
 from ledger.rules.recurring_terms import EXPIRIES, UNITS
-from ledger.rules.texts.explanations import DECISIONS
 from ledger.values import HOLD_STATES, LOT_STATES, MAX_AMOUNT
 
 # Fields ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Final
 from django.db import Error, connection, transaction
 from django.http import HttpRequest
 
-from ledger import journal, rules
+from ledger import entry_rows, journal, rules
 from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint, requires
 from ledger.api.kit.idempotency import idempotency_key
@@ -21,7 +21,6 @@ from ledger.api.schemas import request_schemas, response_schemas
 from ledger.database import statements
 from ledger.database.locks import holder_key, lock_number, sqlstate
 from ledger.database.statements import Statement, array
-from ledger.entries import rows
 from ledger.rules import Entry, SpendRequest
 
 BEGIN_SERIALIZABLE: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
@@ -49,7 +48,7 @@ def _spend_once(request: SpendRequest, opening: Statement, begin: bytes | None =
         assert not is_used
         state = journal._account(request.holder_id, request.credit_type, columns)
         [entry] = rules.spend(state, request)
-        journal.APPEND_ONE.execute(rows.parameters(entry))
+        journal.APPEND_ONE.execute(entry_rows.parameters(entry))
     return entry
 
 

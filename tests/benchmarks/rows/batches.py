@@ -12,7 +12,7 @@ from django.db import connection
 
 from ledger import services
 from ledger.database.statements import fetch_value
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.rules import Request, SpendRequest, TransferRequest
 from tests.benchmarks.histories import row
 from tests.benchmarks.measuring import Result, cpu_of_process_us, interleaved, result, seconds

@@ -6,7 +6,7 @@ from statistics import median
 
 import psycopg
 
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.exchange.import_rows import KEY_PREFIX, ImportRow
 from ledger.exchange.imports import Importer, ImportSummary
 from ledger.rules import SpendRequest

@@ -97,7 +97,7 @@ def test_a_correction_counts_instead_of_what_it_corrects_and_a_cancelled_event_n
 
 
 def test_only_the_newest_events_are_read_and_the_page_says_so(customer: Customer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("billing.admin.orders.overview.EVENTS_OF_A_METER", 2)
+    monkeypatch.setattr("billing.admin.customer_overview.EVENTS_OF_A_METER", 2)
     for day in (5, 4, 3):
         use(day, 10 * day)
     page = page_of(operator(), customer)

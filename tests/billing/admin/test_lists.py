@@ -16,9 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from billing import reads
-from billing.admin import search
-from billing.admin.documents import lists as invoice_lists
-from billing.admin.orders import subscriptions as subscription_pages
+from billing.admin import invoice_lists, search
+from billing.admin import subscriptions as subscription_pages
 from billing.documents import invoice_payments
 from billing.documents.credit_notes import issue_in
 from billing.generator.options import Options

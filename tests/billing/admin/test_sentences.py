@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing.admin.documents.page import invoice_sentences
+from billing.admin.document_page import invoice_sentences
 from billing.admin.order_forms.fields import LinesField
 from billing.admin.order_forms.prices import price_typed, typed_of
 from billing.admin.prose import change_words, coupon_words, price_sentence

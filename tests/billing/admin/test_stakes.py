@@ -10,9 +10,9 @@ from billing.documents.invoice_payments import record_payment
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Amendment, CreditRefund, Invoice, InvoicePayment, PaymentReturn
-from billing.payments.collecting.orders import order_payment
+from billing.payments.intent_orders import order_payment
 from billing.payments.models import Purchase, PurchaseReturn
-from billing.payments.purchases.recording import record_purchase
+from billing.payments.purchase_recording import record_purchase
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
 from ledger.models import Approval

@@ -10,9 +10,9 @@ from jsonschema import Draft202012Validator
 
 from billing.api import paths, urls
 from billing.api.paths import PathParameter
-from billing.books.api import urls as book_urls
-from billing.dunning.api import paths as dunning_paths
-from billing.dunning.api import urls as dunning_urls
+from billing.books import urls as book_urls
+from billing.dunning import paths as dunning_paths
+from billing.dunning import urls as dunning_urls
 from billing.payments.api import paths as payment_paths
 from billing.payments.api import urls as payment_urls
 from ledger_project.api.documents import openapi_document

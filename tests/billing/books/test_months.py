@@ -11,13 +11,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from billing.books.months.deferred import ELSEWHERE
-from billing.books.months.documents import Receivable, receivables_of
-from billing.books.months.receivables import amount_of
+from billing.books.month_deferred import ELSEWHERE
+from billing.books.month_documents import Receivable, receivables_of
+from billing.books.month_receivables import amount_of
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from ledger.errors import Invalid
-from ledger.rules.texts.credit_units import plain_unit
+from ledger.rules.credit_units import plain_unit
 from ledger.totals.figures import LATE, Column, Figure, Month, Row, Rows, Section, amounts_of, money
 from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_pdf

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from billing.documents.printing.arithmetic import Notation, calculation
-from billing.documents.printing.texts import COUNTRIES, TEXTS
+from billing.documents.printed_arithmetic import Notation, calculation
+from billing.documents.printed_texts import COUNTRIES, TEXTS
 from billing.rating.aggregation import Event, Usage
 from billing.rating.prices.pricing import rate
 from billing.rating.prices.reading import parse_price

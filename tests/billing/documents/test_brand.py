@@ -9,7 +9,7 @@ import pytest
 
 from billing.documents.brand import MAX_LOGO_BYTES, check_logo, contrast_with_white, logo_url, printed_brand
 from billing.documents.invoices import note_draft
-from billing.documents.printing.printed import TEMPLATE, invoice_pdf, invoice_source, page_of
+from billing.documents.printing import TEMPLATE, invoice_pdf, invoice_source, page_of
 from billing.documents.sellers import record_seller
 from billing.errors import InvalidTransition
 from billing.generator.run import generate

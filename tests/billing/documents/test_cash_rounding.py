@@ -14,7 +14,7 @@ from billing.documents.credit_note_rules import CashRounding
 from billing.documents.credit_notes import CreditLine
 from billing.documents.credit_refunds import deposit_in
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
-from billing.documents.printing.printed import credit_note_pdf, invoice_pdf
+from billing.documents.printing import credit_note_pdf, invoice_pdf
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 
 from billing.documents import invoices
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printing import invoice_pdf
 from billing.errors import CouponNotApplicable, InvalidTransition
 from billing.generator.options import Options
 from billing.generator.run import outcomes, runs

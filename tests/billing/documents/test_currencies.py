@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from billing.admin.cells import decimal, money_text
-from billing.books.months import sales
+from billing.books import month_sales
 from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
-from billing.documents.printing.e_invoice import faults_of
-from billing.documents.printing.printed import credit_note_pdf, invoice_pdf, invoice_source, page_of
+from billing.documents.e_invoice import faults_of
+from billing.documents.printing import credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.management.run_texts import amount
 from billing.models import Invoice
 from ledger.portal import links
@@ -95,7 +95,7 @@ def test_pages_lists_and_files_have_the_decimals_of_the_currency(shown):
     assert (row["Subtotal"], row["Tax"], row["Total"], row["Amount due"]) == (shown.file[0], *shown.file[1:], shown.file[2])
     [taxes] = tax_summary(datetime.now(UTC).date())
     assert (taxes.currency, taxes.base_minor, taxes.tax_minor) == (shown.currency, *shown.minor[:2])
-    _, of_taxes = sales.sections(datetime.now(UTC).date().replace(day=1))
+    _, of_taxes = month_sales.sections(datetime.now(UTC).date().replace(day=1))
     assert [each.amount.text for each in amounts_of(of_taxes)] == [net, tax] * 2
 
 

@@ -13,12 +13,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from billing.documents import credit_notes
+from billing.documents import credit_notes, e_invoice
+from billing.documents.e_invoice import PROFILES, faults_of
 from billing.documents.e_invoices import count_e_invoices
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
-from billing.documents.printing import e_invoice
-from billing.documents.printing.e_invoice import PROFILES, faults_of
-from billing.documents.printing.pages import DocumentSource
+from billing.documents.printed_pages import DocumentSource
 from billing.documents.sellers import record_seller
 from billing.models import Customer, Invoice
 from billing.orders import customers

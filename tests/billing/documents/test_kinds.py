@@ -2,8 +2,8 @@
 
 from django.db import connection
 
-from billing.documents.printing.printed import PAGES
-from billing.documents.printing.texts import TEXTS
+from billing.documents.printed_texts import TEXTS
+from billing.documents.printing import PAGES
 from billing.models import DOCUMENT_KINDS, Invoice
 
 

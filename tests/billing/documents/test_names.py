@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from billing import reads
 from billing.documents import invoices
-from billing.documents.printing.pages import credit_note_page, invoice_page
-from billing.documents.printing.printed import credit_note_source, invoice_pdf, invoice_source
+from billing.documents.printed_pages import credit_note_page, invoice_page
+from billing.documents.printing import credit_note_source, invoice_pdf, invoice_source
 from billing.models import Coupon, Invoice, Plan, Price, Subscription
 from billing.orders import coupons, plans, subscriptions
 from billing.rating.names import name_in

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from billing.auditing import consistency
 from billing.documents import credit_notes
-from billing.documents.printing.printed import invoice_source
+from billing.documents.printing import invoice_source
 from billing.documents.sellers import current_seller, record_seller
 from billing.models import Customer, Invoice, NumberSeries, Seller
 from billing.orders.customers import change_customer

@@ -10,7 +10,7 @@ from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.credit_refunds import deposit_in
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printing import invoice_pdf
 from billing.documents.sellers import record_seller
 from billing.models import CouponUse, CreditNote, Customer, Invoice, InvoiceTax, Line, NumberSeries, Transition
 from billing.orders import coupons

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from billing.documents.printing.pages import DocumentSource
-from billing.documents.printing.printed import TEMPLATE as DOCUMENT
-from billing.documents.printing.printed import page_of
+from billing.documents.printed_pages import DocumentSource
+from billing.documents.printing import TEMPLATE as DOCUMENT
+from billing.documents.printing import page_of
 from ledger.statements.statements import TEMPLATE, AccountStatement, Edge, Row, statement_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.typesetting.letterheads import Letterhead

@@ -15,9 +15,9 @@ from pypdf import PdfReader
 
 from billing.documents import credit_notes
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
-from billing.documents.printing.pages import epc_code, invoice_page
-from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_pdf, invoice_source, page_of
-from billing.documents.printing.texts import TAXES, TEXTS, texts_of
+from billing.documents.printed_pages import epc_code, invoice_page
+from billing.documents.printed_texts import TAXES, TEXTS, texts_of
+from billing.documents.printing import TEMPLATE, credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.errors import NotFound
 from billing.models import Invoice
 from billing.orders.customers import NewCredits

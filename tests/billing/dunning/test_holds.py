@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from billing.admin.documents import lists
+from billing.admin import invoice_lists
 from billing.auditing import consistency
 from billing.documents.sellers import record_seller
 from billing.dunning import holds, reminding
@@ -194,7 +194,7 @@ def test_holds_in_the_admin(client: Any, of: str) -> None:
 
 
 def test_the_list_of_overdue_invoices_leads_to_the_form(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "is_overdue", lambda: Q(state="open"))
+    monkeypatch.setattr(invoice_lists, "is_overdue", lambda: Q(state="open"))
     first, second = issued(), issued()
     hold_reminders(invoice=second.pk, reason="disputed", actor="t")
     page = client.get("/admin/billing/invoice/?overdue=yes").content.decode()

@@ -6,7 +6,7 @@ import pytest
 from django.core import mail as outbox
 from django.db.models import Q
 
-from billing.admin.documents import lists
+from billing.admin import invoice_lists
 from billing.auditing import consistency
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
@@ -149,7 +149,7 @@ def test_it_over_rest_once_for_each_key(today: Any, api: ApiClient) -> None:
 def test_an_operator_sends_it_from_the_list_of_overdue_invoices(today: Any, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     invoice, other = issued(), issued()
     today(invoice, 21)
-    monkeypatch.setattr(lists, "is_overdue", lambda: Q(state="open", due_date__isnull=False))
+    monkeypatch.setattr(invoice_lists, "is_overdue", lambda: Q(state="open", due_date__isnull=False))
     page = f"/admin/billing/invoice/{invoice.pk}/remind-now/"
     for name in ("/admin/billing/invoice/?overdue=yes", f"/admin/billing/invoice/{invoice.pk}/change/"):
         assert page in client.get(name).content.decode()

@@ -8,8 +8,8 @@ import pytest
 from django.core.management import call_command
 
 from billing.customer_plans import line_title
-from billing.documents.printing.pages import invoice_page
-from billing.documents.printing.printed import invoice_source
+from billing.documents.printed_pages import invoice_page
+from billing.documents.printing import invoice_source
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.generator.run.preview import next_invoices

@@ -11,7 +11,7 @@ from billing.admin.cells import file_columns
 from billing.admin.order_forms.customers import CustomerChangeForm, CustomerForm
 from billing.admin.order_forms.fields import shows_of
 from billing.api.schemas.response_schemas import CustomerSerializer
-from billing.documents.printing.texts import TEXTS
+from billing.documents.printed_texts import TEXTS
 from billing.models import Customer
 from billing.models.personal import columns_on_documents
 from billing.nouns import GoesOut, changeable_fields, example_of, line_names, noun_fields

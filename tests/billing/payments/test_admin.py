@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from billing.payments.models import Pack, Purchase, PurchaseReturn, ReturnSettlement
-from billing.payments.purchases.recording import record_purchase
+from billing.payments.purchase_recording import record_purchase
 from billing.payments.testing import PackFactory, PurchaseFactory
 from ledger import reads as ledger_reads
 from ledger import services

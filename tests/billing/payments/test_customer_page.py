@@ -13,12 +13,11 @@ from django.http import HttpResponse
 from django.test import Client
 from pypdf import PdfReader
 
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printing import invoice_pdf
 from billing.dunning.messages import message_of
 from billing.dunning.models import Mail
 from billing.models import Customer, Invoice, InvoicePayment
-from billing.payments.collecting.advancing import advance
-from billing.payments.collecting.methods import start_saving_method
+from billing.payments.advancing import advance
 from billing.payments.customer_cards import method_name
 from billing.payments.customer_page import pay_link
 from billing.payments.customer_texts import smallest_units
@@ -26,6 +25,7 @@ from billing.payments.models import PaymentIntent, Purchase, TopUp
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import Method
 from billing.payments.providers.stripe_payments import StripeProvider
+from billing.payments.saved_methods import start_saving_method
 from billing.payments.testing import PackFactory
 from ledger.errors import Invalid
 from ledger.portal import links as customer_page

@@ -12,9 +12,9 @@ from django.test import Client
 from django.utils import timezone
 
 from billing import apps as billing_app
-from billing.payments.collecting.advancing import LEASE_S, advance
-from billing.payments.collecting.due import advance_due
-from billing.payments.collecting.orders import order_payment
+from billing.payments.advancing import LEASE_S, advance
+from billing.payments.due_intents import advance_due
+from billing.payments.intent_orders import order_payment
 from billing.payments.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
 from billing.payments.providers.configured import check_providers, is_configured, provider
 from billing.payments.providers.interface import Found, Order, Provider, SendsMoneyBack

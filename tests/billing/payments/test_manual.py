@@ -13,15 +13,15 @@ from billing.documents.invoice_payments import record_payment
 from billing.documents.sellers import record_seller
 from billing.errors import AlreadyExists
 from billing.models import CreditNote, InvoicePayment
-from billing.payments.collecting.advancing import advance
-from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
-from billing.payments.collecting.reads import intent_rows
-from billing.payments.collecting.transfers import book_transfer
+from billing.payments.advancing import advance
 from billing.payments.errors import PaymentIntentClosed, TransferTooSmall
+from billing.payments.intent_orders import cancel_intent, order_payment, refund_intent
+from billing.payments.intent_reads import intent_rows
 from billing.payments.models import PaymentIntent, ProviderRefund, Purchase, TopUp
 from billing.payments.providers.manual_transfers import intents_in, reference_of
 from billing.payments.testing import PackFactory
-from billing.payments.topups.declaring import set_top_up
+from billing.payments.topup_declarations import set_top_up
+from billing.payments.transfers import book_transfer
 from billing.testing import CustomerFactory
 from ledger.errors import Invalid
 from ledger.models import Approval

@@ -23,10 +23,10 @@ import pytest
 from django.conf import settings as django_settings
 
 from billing.auditing import consistency
-from billing.payments.collecting.advancing import advance, buyer_of, send_refund
-from billing.payments.collecting.events import handle, take_in
-from billing.payments.collecting.orders import order_payment, refund_intent
+from billing.payments.advancing import advance, buyer_of, send_refund
+from billing.payments.intent_orders import order_payment, refund_intent
 from billing.payments.models import PaymentIntent, ProviderEvent, PurchaseReturn
+from billing.payments.provider_events import handle, take_in
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import Order
 from billing.payments.providers.stripe_payments import StripeProvider

@@ -11,13 +11,12 @@ from django.utils import timezone
 
 from billing.auditing import consistency
 from billing.errors import AlreadyExists
-from billing.payments import reads
+from billing.payments import purchase_settling, reads
+from billing.payments.due_purchases import SettledPurchases, settle_due
 from billing.payments.errors import ReturnExceedsPurchase
 from billing.payments.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
-from billing.payments.purchases import settling
-from billing.payments.purchases.due import SettledPurchases, settle_due
-from billing.payments.purchases.recording import record_purchase, record_return
-from billing.payments.purchases.settling import attempt, settle
+from billing.payments.purchase_recording import record_purchase, record_return
+from billing.payments.purchase_settling import attempt, settle
 from billing.payments.testing import PackFactory, PurchaseFactory
 from billing.testing import CustomerFactory, unique
 from ledger import reads as ledger_reads
@@ -119,7 +118,7 @@ def test_a_purchase_stays_although_adding_its_credits_failed_and_is_tried_later(
         raise error
 
     with monkeypatch.context() as broken:
-        broken.setattr(settling.ledger, "grant_under", fail)
+        broken.setattr(purchase_settling.ledger, "grant_under", fail)
         assert [attempt(purchase.pk), attempt(purchase.pk)] == [False, False]
     found = reads.purchase(purchase.pk)
     assert (found.state, entries("ada"), found.due and found.due.tries) == ("paid", [], 2)

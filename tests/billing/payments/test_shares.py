@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from billing.payments.purchases.shares import NOTHING, Share, claim_of, share_of
+from billing.payments.purchase_shares import NOTHING, Share, claim_of, share_of
 
 
 @pytest.mark.parametrize(

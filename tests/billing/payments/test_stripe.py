@@ -12,16 +12,16 @@ from billing.auditing import consistency
 from billing.documents.invoice_payments import record_payment
 from billing.models import Customer, Invoice, InvoicePayment
 from billing.orders.erasure import erase_customer
-from billing.payments.collecting.advancing import advance, refresh, send_refund
-from billing.payments.collecting.due import advance_due
-from billing.payments.collecting.events import handle, take_in
-from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
+from billing.payments.advancing import advance, refresh, send_refund
+from billing.payments.due_intents import advance_due
+from billing.payments.due_purchases import settle_due
 from billing.payments.errors import EventRejected, InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
+from billing.payments.intent_orders import cancel_intent, order_payment, refund_intent
 from billing.payments.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase, PurchaseReturn
+from billing.payments.provider_events import handle, take_in
 from billing.payments.providers import stripe_payments
 from billing.payments.providers.configured import provider
 from billing.payments.providers.stripe_payments import StripeProvider
-from billing.payments.purchases.due import settle_due
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
 from ledger import reads as ledger_reads

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 
+from billing import tax_asking
 from billing.auditing import consistency
+from billing.configured_tax_provider import tax_provider
 from billing.documents.sellers import record_seller
 from billing.errors import TaxesRefused, TaxesUnavailable
 from billing.models import Tax
 from billing.rating.tax_sales import Party, Sale, SaleLine, ensure_usable
 from billing.rating.vat import VatStatus
-from billing.tax_providers import asking
-from billing.tax_providers.configured import tax_provider
 from billing.tax_services.stripe_tax import StripeTax
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
@@ -207,7 +207,7 @@ def test_an_invoice_with_the_taxes_of_stripe(double, served, settings):
     settings.TAX_PROVIDER = {
         "class": "billing.tax_services.stripe_tax.StripeTax", "api_key": "sk_test_x", "api_base": served[1],
     }  # fmt: skip
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     record_seller({**SELLER, "tax_rules": "provider"}, actor="test")
     plan = PlanFactory(prices=[recurring(unit_amount="100.00")])
     customer = CustomerFactory(address={"country": "US", "subdivision": "NY", "postal_code": "10001"})

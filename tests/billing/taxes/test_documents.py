@@ -10,9 +10,9 @@ from billing.auditing import consistency
 from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
-from billing.documents.printing.e_invoice import e_invoice
-from billing.documents.printing.pages import invoice_page
-from billing.documents.printing.printed import invoice_source
+from billing.documents.e_invoice import e_invoice
+from billing.documents.printed_pages import invoice_page
+from billing.documents.printing import invoice_source
 from billing.documents.sellers import record_seller
 from billing.errors import BillingSuspended
 from billing.models import Invoice, InvoiceTax, Line, Tax

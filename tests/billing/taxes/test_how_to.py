@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 
+from billing import tax_asking
 from billing.auditing import consistency
 from billing.documents.sellers import record_seller
 from billing.errors import TaxesRefused, TaxesUnavailable
-from billing.tax_providers import asking
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
 from tests.billing.generator.run.test_generate import bill
@@ -54,9 +54,9 @@ def acme(settings, monkeypatch):
     thread.start()
     settings.TAX_PROVIDER = {"class": "shop.taxes.AcmeTax", "url": f"http://127.0.0.1:{server.server_port}", "key": "k"}
     Acme.status, Acme.asked = 200, []
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     yield Acme
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -71,7 +71,7 @@ def test_the_provider_of_the_page_finds_taxes_refuses_and_is_down(acme):
         with pytest.raises(error):
             bill(subscription, at(1, 1))
     acme.status = 200
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     [made] = bill(subscription, at(1, 1))
     assert [(row["name"], row["amount_minor"]) for row in made["taxes"]] == [("VAT", 1900)]
     assert made["lines"][0]["rating"]["tax_answer"]["reference"] == "calc-7"

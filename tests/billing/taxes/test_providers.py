@@ -6,15 +6,16 @@ from decimal import Decimal
 import pytest
 from django.core.management import call_command
 
-from billing import reads
+from billing import reads, tax_asking
 from billing.auditing import consistency
 from billing.auditing.explanation import explain
+from billing.configured_tax_provider import check_tax_provider
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
+from billing.documents.e_invoice import e_invoice
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
-from billing.documents.printing.e_invoice import e_invoice
-from billing.documents.printing.pages import invoice_page
-from billing.documents.printing.printed import invoice_source
+from billing.documents.printed_pages import invoice_page
+from billing.documents.printing import invoice_source
 from billing.documents.sellers import record_seller
 from billing.errors import TaxesRefused, TaxesUnavailable
 from billing.generator.activations import order_subscription
@@ -26,10 +27,8 @@ from billing.orders import customers
 from billing.orders.tax_policies import policy_from
 from billing.rating.tax_sales import FoundTax, LineTaxes
 from billing.reads import invoice_document
-from billing.tax_providers import asking
-from billing.tax_providers.configured import check_tax_provider
+from ledger import previews
 from ledger.database.transactions import joins, own_or_joined
-from ledger.entries import previews
 from ledger.services import preview
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique, use
@@ -50,11 +49,11 @@ STAND_IN = "tests.billing.taxes.stand_in.StandIn"
 def seller(settings):
     """A seller whose provider of taxes is the stand-in."""
     StandIn.reset()
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     settings.TAX_PROVIDER = {"class": STAND_IN}
     record_seller({**SELLER, "tax_rules": "provider"}, actor="test")
     yield
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
 
 
 def subscribed(*prices, address=QUEBEC, plan=None, **customer):
@@ -294,12 +293,12 @@ def test_it_is_asked_without_a_transaction_and_outside_of_previews(act):
 
 def test_in_a_transaction_of_the_caller_it_is_not_asked():
     subscription = subscribed()
-    with pytest.raises(asking.TaxesToAsk), own_or_joined():
+    with pytest.raises(tax_asking.TaxesToAsk), own_or_joined():
         generate_in(ref=subscription.ref, options=Options(as_of=at(1, 1)))
     assert StandIn.asked == []
     assert nothing_written()
 
-    @asking.asks_taxes
+    @tax_asking.asks_taxes
     def own():
         with own_or_joined():
             return generate_in(ref=subscription.ref, options=Options(as_of=at(1, 1)))
@@ -310,7 +309,7 @@ def test_in_a_transaction_of_the_caller_it_is_not_asked():
 def test_a_preview_in_a_transaction_that_writes_is_no_reason_to_do_it_twice():
     shown, made = subscribed(), subscribed(recurring(unit_amount="1.00"))
 
-    @asking.asks_taxes
+    @tax_asking.asks_taxes
     def act():
         with own_or_joined():
             written = generate_in(ref=made.ref, options=Options(as_of=at(1, 1)))
@@ -331,9 +330,9 @@ def test_a_draft_that_changes_after_it_was_asked_about_is_asked_about_again(monk
     if not compares:
         # The control: an answer is taken for any sale.
         def any_answer(sales):
-            known = asking._current.get().known
+            known = tax_asking._current.get().known
             if not known:
-                raise asking.TaxesToAsk(list(sales))
+                raise tax_asking.TaxesToAsk(list(sales))
             return [next(iter(known.values()))]
 
         monkeypatch.setattr("billing.orders.tax_policies.answers_to", any_answer)
@@ -344,7 +343,7 @@ def test_a_draft_that_changes_after_it_was_asked_about_is_asked_about_again(monk
 
 
 def test_a_draft_that_changes_each_time_is_given_up_and_leaves_nothing(monkeypatch):
-    monkeypatch.setattr(asking, "MOST_TRIES", 4)
+    monkeypatch.setattr(tax_asking, "MOST_TRIES", 4)
     subscription = subscribed(CALLS)
     use(subscription, "10", at(1, 5))
     StandIn.on_ask = lambda sale: use(subscription, "1", at(1, 6)) and None
@@ -387,7 +386,7 @@ def test_without_an_answer_a_run_goes_on_and_the_next_one_bills(error, detail):
     assert (summary.waiting, summary.failures, summary.outcomes["waits_for_taxes"], len(StandIn.asked)) == (1, 0, 1, 1)
     assert [invoice.subscription_ref for invoice in Invoice.objects.all()] == [other.ref]
     assert not Claim.objects.filter(subscription_id=waits.pk).exists()
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     StandIn.on_ask = lambda sale: None
     assert [one.number for one in generate(ref=waits.ref, options=Options(as_of=at(1, 1))).invoices] == ["INV-000002"]
 
@@ -418,7 +417,7 @@ def test_a_dry_run_of_a_command_waits_too_and_counts_nothing():
     job = runs.job_for(Options(as_of=at(1, 1), dry_run=True), subscriptions=(waits.ref,), retry_wait_s=0.0, limit=1)
     runs.run(job, on_done=results.append, on_tick=lambda _: None, stop=lambda: False)
     assert [(one.subscription, one.outcome) for one in results] == [(waits.ref, "waits_for_taxes")]
-    asking.ask_again_now()
+    tax_asking.ask_again_now()
     StandIn.on_ask = lambda sale: None
     results.clear()
     summary = runs.run(job, on_done=results.append, on_tick=lambda _: None, stop=lambda: False)

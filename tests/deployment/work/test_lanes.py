@@ -20,7 +20,7 @@ from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
 
 from billing.models import ScheduledTask
-from billing.payments.collecting.orders import order_payment
+from billing.payments.intent_orders import order_payment
 from billing.payments.testing import PackFactory
 from ledger.signals.webhooks import WebhookRequest, create_webhook
 from ledger.testing import unique

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import services
-from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters
+from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters
 from ledger.journal import FEW
 from ledger.models import Entry as StoredEntry
 from ledger.rules import Entry, SpendRequest

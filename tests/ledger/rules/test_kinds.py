@@ -15,10 +15,10 @@ import pytest
 
 from ledger import rules
 from ledger.rules import KINDS, Entry
+from ledger.rules.credit_units import plain_unit
+from ledger.rules.entry_texts import entry_text
+from ledger.rules.explanations import DECISIONS, explain
 from ledger.rules.kinds import TOTALS
-from ledger.rules.texts.credit_units import plain_unit
-from ledger.rules.texts.entry_texts import entry_text
-from ledger.rules.texts.explanations import DECISIONS, explain
 from ledger.statements.statements import TEXTS
 from ledger.totals.counting import COLUMNS
 from ledger.totals.models import DailyTotal

@@ -9,8 +9,8 @@ from django.db import connection
 
 from ledger import reads, services
 from ledger.api.schemas import response_schemas
+from ledger.rules.explanations import explain
 from ledger.rules.instants import from_us, to_us
-from ledger.rules.texts.explanations import explain
 from tests.benchmarks.histories import store
 from tests.ledger.random_histories import START_US, RandomHistory, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US

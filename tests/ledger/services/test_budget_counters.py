@@ -8,8 +8,8 @@ from django.db import DatabaseError, connection, transaction
 from ledger import journal, reads, rules, services
 from ledger.audit.auditing import audit
 from ledger.database.locks import holder_lock
-from ledger.entries.previews import preview
 from ledger.errors import BudgetExceeded
+from ledger.previews import preview
 from ledger.rules import Entry, SpendRequest
 from ledger.testing import unique
 

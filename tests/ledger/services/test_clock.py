@@ -9,7 +9,7 @@ from django.db import DatabaseError, connection, transaction
 from ledger import reads, rules, services
 from ledger.audit.auditing import audit
 from ledger.database.locks import sqlstate
-from ledger.entries.rows import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.errors import InsufficientCredits
 from ledger.rules import AccountState, Entry
 from ledger.rules.instants import DAY_US, to_us

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from ledger import reads, rules, services
 from ledger.audit.auditing import audit
-from ledger.entries.previews import preview
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits, Invalid, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.models import Entry
+from ledger.previews import preview
 from ledger.rules import MAX_OPEN_LOTS, AccountState
 from ledger.rules.decisions import skipped_periods
+from ledger.rules.entry_texts import entry_text
 from ledger.rules.instants import to_us
 from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS, RecurringGrant
-from ledger.rules.texts.entry_texts import entry_text
 from ledger.services import recurring_grants
 from ledger.testing import FixedClock
 from ledger.units import unit_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from billing.payments.collecting.due import advance_due
+from billing.payments.due_intents import advance_due
 from billing.payments.providers.configured import load_packages
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
 
-from ledger.entries.previews import preview
 from ledger.errors import OutcomeUnknown, Retryable
 from ledger.exchange.files import read_lines
 from ledger.exchange.import_rows import KEY_PREFIX, OPERATIONS, ImportRow, RowError, read_rows
@@ -17,6 +16,7 @@ from ledger.exchange.imports import RESULTS, Compared, Difference, Importer, Imp
 from ledger.exchange.sources import LeftOut, SourceError, SourceRows, Terms, Total, declared_sources, find_source, whole_export_of
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
+from ledger.previews import preview
 from ledger.rules.entries import BY_AN_IMPORT
 from ledger.values import FieldError
 

@@ -20,9 +20,9 @@ from billing.management.run_texts import explanation_text
 from billing.models import Activation, Invoice, RequestKey, Subscription
 from billing.orders.plan_move_orders import NewPlanMove
 from billing.orders.plan_move_preview import move_preview
-from billing.payments.collecting.advancing import advance
-from billing.payments.collecting.orders import order_payment
-from billing.payments.collecting.transfers import book_transfer
+from billing.payments.advancing import advance
+from billing.payments.intent_orders import order_payment
+from billing.payments.transfers import book_transfer
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.portal.parts import Shown

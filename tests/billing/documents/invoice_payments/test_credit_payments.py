@@ -8,7 +8,7 @@ from django.test import Client
 
 from billing.api.schemas.payments import CREDIT_PAYMENT
 from billing.auditing import consistency
-from billing.books.months.documents import receivables_of
+from billing.books.month_documents import receivables_of
 from billing.documents import invoices
 from billing.documents.credit_payments import pay_with_credit
 from billing.documents.credit_refunds import deposit_in

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from billing.auditing import consistency
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printing import invoice_pdf
 from billing.errors import BillingSuspended, CreditExceedsInvoice
 from billing.generator.options import Options
 from billing.generator.run.generate import generate

@@ -11,7 +11,7 @@ from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_note_rules import CashRounding
 from billing.documents.credit_notes import CreditLine
-from billing.documents.printing.printed import invoice_pdf
+from billing.documents.printing import invoice_pdf
 from billing.documents.sellers import record_seller
 from billing.models import Amendment, Customer, Invoice, InvoiceTax, Line, Plan, PlanMove, Subscription
 from billing.orders import coupons, subscriptions

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.payments.topups.rules import Attempt, Terms, is_paused, packs_to_buy, period_begins, waits
+from billing.payments.topup_rules import Attempt, Terms, is_paused, packs_to_buy, period_begins, waits
 
 NOW = datetime(2026, 1, 14, 9, 30, tzinfo=UTC)
 

@@ -8,15 +8,15 @@ from django.utils import timezone
 
 from billing.auditing import consistency
 from billing.orders.erasure import erase_customer
-from billing.payments.collecting.advancing import advance
+from billing.payments import purchase_recording
+from billing.payments.advancing import advance
+from billing.payments.due_purchases import settle_due
 from billing.payments.errors import TopUpEnded
 from billing.payments.models import Pack, PaymentIntent, Purchase, TopUp
-from billing.payments.purchases import recording
-from billing.payments.purchases.due import settle_due
 from billing.payments.testing import PackFactory
-from billing.payments.topups.checking import top_up, top_up_due
-from billing.payments.topups.declaring import charge_other_method, end_top_up, resume_top_up, set_top_up
-from billing.payments.topups.under_way import top_up_under_way
+from billing.payments.topup_checks import top_up, top_up_due
+from billing.payments.topup_declarations import charge_other_method, end_top_up, resume_top_up, set_top_up
+from billing.payments.topups_under_way import top_up_under_way
 from billing.testing import CustomerFactory
 from ledger import reads as ledger_reads
 from ledger import services
@@ -208,8 +208,8 @@ def test_credits_for_some_things_only_that_are_coming_do_not_put_a_payment_off(
     stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = declared()
-    monkeypatch.setattr(recording, "attempt", lambda purchase_id: None)
-    recording.record_purchase(pack=PackFactory(applies_to=PURPOSE).code, holder_id="ada", payment="p-1")
+    monkeypatch.setattr(purchase_recording, "attempt", lambda purchase_id: None)
+    purchase_recording.record_purchase(pack=PackFactory(applies_to=PURPOSE).code, holder_id="ada", payment="p-1")
     assert run() == 1
     assert top_up(made.pk) is None
     assert ledger_reads.balance("ada").available == 1100

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from billing.payments.collecting.advancing import advance
-from billing.payments.collecting.due import advance_due
+from billing.payments import topups_under_way
+from billing.payments.advancing import advance
+from billing.payments.due_intents import advance_due
+from billing.payments.due_purchases import settle_due
 from billing.payments.models import PaymentIntent, Purchase, PurchaseGrant
-from billing.payments.purchases.due import settle_due
-from billing.payments.topups import under_way
-from billing.payments.topups.declaring import end_top_up
+from billing.payments.topup_declarations import end_top_up
 from ledger import services
 from ledger.api.kit.endpoint import CallersThread
 from ledger.api.kit.front import application
@@ -135,7 +135,7 @@ def test_if_it_cannot_be_known_the_refusal_is_plain_or_says_due(
         raise busy
 
     made = declared()
-    monkeypatch.setattr(under_way, "top_up", fail)
+    monkeypatch.setattr(topups_under_way, "top_up", fail)
     due = {"id": made.pk, "state": "due", "credits": 1100}
     assert top_up() == (due if busy is HolderBusy else {})
     assert (Entry.objects.filter(kind="refusal").count(), PaymentIntent.objects.count()) == (1, 0)

@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.utils import translation
 
-from billing.admin.documents.amounts import AmountForm
+from billing.admin.amount_forms import AmountForm
 from billing.documents.sellers import NewSeller, record, usual_currency
 from billing.models import Coupon
 from billing.payments.models import Pack

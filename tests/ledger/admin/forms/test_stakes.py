@@ -79,7 +79,7 @@ def test_every_page_of_a_form_with_a_stake_can_try_it_out() -> None:
 def _pages(base: type) -> list[type]:
     admin.autodiscover()
     # Buttons that other applications add load their pages when they are pressed.
-    import_module("billing.dunning.pages.reminders")
+    import_module("billing.dunning.reminder_pages")
     # It is loaded with the page that it belongs to.
-    import_module("billing.dunning.pages.holds")
+    import_module("billing.dunning.hold_pages")
     return [each for child in base.__subclasses__() for each in (child, *_pages(child))]

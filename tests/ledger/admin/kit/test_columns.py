@@ -10,7 +10,7 @@ from django.contrib import admin
 from ledger.admin.kit import columns
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.saved_lists import SavedList
-from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.credit_units import CreditUnit
 
 AT = datetime(2026, 9, 1, 12, 30, 15, tzinfo=UTC)
 ROW = SimpleNamespace(

@@ -11,8 +11,8 @@ import pytest
 from ledger import rules
 from ledger.errors import BudgetExceeded, BudgetLimit, BudgetNotFound, Invalid
 from ledger.rules.budget_states import decode_budgets, decode_counts, encode_budgets, encode_counts
+from ledger.rules.explanations import explain
 from ledger.rules.instants import from_us, to_text, to_us
-from ledger.rules.texts.explanations import explain
 from tests.ledger.random_histories import HOUR_US, RulesLedger
 
 MEMBERS = ("ann", "ben", "")

@@ -18,9 +18,9 @@ from ledger.rules import (
     hold,
     spend,
 )
+from ledger.rules.credit_units import CreditUnit, plain_unit
 from ledger.rules.instants import to_us
-from ledger.rules.texts.credit_units import CreditUnit, plain_unit
-from ledger.rules.texts.refusal_texts import Remedy, refusal_text, remedies, when
+from ledger.rules.refusal_texts import Remedy, refusal_text, remedies, when
 
 NOW = datetime(2026, 11, 22, 14, 3, tzinfo=UTC)
 CREDITS = plain_unit("credits")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger.rules.texts.budget_texts import counted_words
-from ledger.rules.texts.credit_units import CreditUnit, currency_unit
+from ledger.rules.budget_texts import counted_words
+from ledger.rules.credit_units import CreditUnit, currency_unit
 
 
 @pytest.mark.parametrize(("currency", "scale", "text"), [("EUR", 2, "1,234.56"), ("JPY", 0, "123,456"), ("BHD", 3, "123.456")])

@@ -15,7 +15,7 @@ from billing import reads
 from billing.auditing import consistency
 from billing.documents import transitions
 from billing.documents.credit_notes import CreditLine, issue_in
-from billing.documents.printing.printed import invoice_pdf, invoice_source, page_of
+from billing.documents.printing import invoice_pdf, invoice_source, page_of
 from billing.documents.sellers import record_seller
 from billing.dunning.reminding import remind_due
 from billing.errors import InvoiceGenerationBusy

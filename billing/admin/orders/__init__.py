@@ -1,1 +1,0 @@
-"""Plans, coupons, customers and subscriptions."""

@@ -1,1 +1,0 @@
-"""Calls about invoices and credit notes."""

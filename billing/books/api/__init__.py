@@ -1,1 +1,0 @@
-"""The calls about the books."""

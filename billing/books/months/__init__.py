@@ -1,1 +1,0 @@
-"""What billing adds to the figures of a month: sales, taxes, receivables, deferred and recurring revenue. Writes nothing."""

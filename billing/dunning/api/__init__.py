@@ -1,1 +1,0 @@
-"""Calls about mails with documents and about reminders."""

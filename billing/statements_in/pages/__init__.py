@@ -1,1 +1,0 @@
-"""The operators' pages of bank receipts."""

@@ -1,1 +1,0 @@
-"""Stores entries: as rows of the table, or in memory for a preview."""

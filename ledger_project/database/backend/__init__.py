@@ -1,1 +1,0 @@
-"""Django's PostgreSQL backend with cheaper health checks of connections."""

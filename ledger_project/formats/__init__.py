@@ -1,1 +1,0 @@
-"""How Django writes dates and times on pages."""
