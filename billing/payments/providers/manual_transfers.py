@@ -1,7 +1,7 @@
 """`manual`: the customer transfers the money to the seller's account, and a person or a bank's file says that it came in.
 
 It asks nobody: what it finds are payments of invoices that are on record here. The money of a pack is found when it is booked
-(`collecting.transfers`).
+(`billing.payments.transfers`).
 """
 
 import re
