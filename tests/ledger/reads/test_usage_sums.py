@@ -214,6 +214,30 @@ def test_rates_that_never_repeat_are_only_summed_up(ada: str) -> None:
     assert audit([connection.connection], holder_id=ada).findings == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
+def test_rates_that_come_later_have_their_own_sums_beside_those_that_a_value_has(ada: str) -> None:
+    for code in ("image", "chat"):
+        services.publish_rate(credit_type="credits", code=code, price=2, per=1, idempotency_key=code)
+
+    def rated(count: int, code: str, member: str) -> list[Request]:
+        return [
+            SpendRequest(holder_id="ada", rate=code, quantity=1, metadata={"member": member}, idempotency_key=unique("s"))
+            for _ in range(count)
+        ]
+
+    execute([*spends(155, 1, member="ann"), *rated(100, "image", "ann")])
+    execute([*rated(120, "chat", "ann"), *rated(50, "image", "ann"), *rated(86, "chat", "ben")])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT value, rates, rate_entries FROM ledger_usage WHERE dimension = 'label:member' ORDER BY value")
+        assert cursor.fetchall() == [("ann", ["image", None, "chat"], [150, 155, 120]), ("ben", ["chat"], [86])]
+    found = reads.usage(ada, by="label:member", by_rate=True, **span())
+    assert [(each.value, each.rate, each.sums.amount) for each in found.values] == [
+        ("ann", "image", 300), ("ann", "chat", 240), ("ben", "chat", 172), ("ann", None, 155),
+    ]  # fmt: skip
+    assert audit([connection.connection], holder_id=ada).findings == []
+
+
 COMBINATIONS = [
     {"by": by, "by_rate": by_rate, "by_day": by_day}
     for by in ("", "rate", "label:model", "label:member")
