@@ -15,7 +15,6 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from ledger import services
 from ledger.database.truncation import allow_truncate
 from ledger.errors import NotInTransaction
-from ledger.keys import api_keys
 from ledger.rules import Entry
 
 __all__ = [
@@ -92,6 +91,8 @@ def api_key(*scopes: str, **confines: Any) -> str:
         scopes: such as "ledger:spend".
         confines: other arguments of `api_keys.create_api_key`, such as `holder_id`.
     """
+    from ledger.keys import api_keys  # a project may leave it out
+
     _, secret = api_keys.create_api_key(**({"name": unique("key")} | confines), scopes=scopes)
     return secret
 

@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "ledger",
     "ledger.cluster",
     "ledger.exchange",
+    "ledger.keys",
     "ledger.portal",
     "ledger.shadow",
     "ledger.signals",

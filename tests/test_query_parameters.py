@@ -16,7 +16,7 @@ from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import RequestKey
 from ledger.api.kit.endpoint import Endpoint
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from ledger_project.api.documents import openapi_document
 from tests.billing.factories import SubscriptionFactory, at, unique
 from tests.ledger.api.conftest import ApiClient, _forget_keys, make_api, way

@@ -8,7 +8,6 @@ from ledger.operators import installed
 if not installed.missing():
     from ledger.admin import references
     from ledger.admin.accounts import AccountAdmin
-    from ledger.admin.api_keys import ApiKeyAdmin
     from ledger.admin.approvals import ApprovalAdmin
     from ledger.admin.batches import BatchAdmin
     from ledger.admin.credit_types import CreditTypeAdmin
@@ -21,7 +20,6 @@ if not installed.missing():
 
     __all__ = [
         "AccountAdmin",
-        "ApiKeyAdmin",
         "ApprovalAdmin",
         "BatchAdmin",
         "CreditTypeAdmin",

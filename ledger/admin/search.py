@@ -17,13 +17,12 @@ from ledger.admin.entry_search import BY_KEY, BY_REFERENCE, BY_WORD, HISTORY, fi
 from ledger.admin.history import Conditions, never_reading_whole_tables
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.links import entry_url, holder_url, refusal_url
-from ledger.models import ApiKey, BatchListing, EntryListing, RateListing
+from ledger.models import BatchListing, EntryListing, RateListing
 from ledger.operators import additions
 from ledger.operators.additions import Found
 from ledger.operators.permissions import (
     REFUND_SPEND,
     VIEW_ACCOUNT,
-    VIEW_APIKEY,
     VIEW_BATCHLISTING,
     VIEW_ENTRYLISTING,
     VIEW_RATELISTING,
@@ -101,14 +100,11 @@ def _similar_holders(request: HttpRequest, word: str) -> list[Found]:
 
 
 def _named(request: HttpRequest, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool]) -> list[Found]:
-    """Return API keys and rates by words of their names, among the newest NAMES_READ of each."""
+    """Return rates by words of their names, among NAMES_READ."""
     typed = words_of(word)
     if not typed or len(word) < SHORTEST_NAME:
         return []
     found: list[Found] = []
-    if request.user.has_perm(VIEW_APIKEY):
-        keys = [key for key in ApiKey.objects.order_by("-pk")[:NAMES_READ] if fits(typed, words_of(f"{key.name} {key.prefix}"))]
-        found += [Found(title=key.name, description="API key", url=row_url(ApiKey, key.pk), icon="key") for key in keys[:MOST]]
     if request.user.has_perm(VIEW_RATELISTING):
         rates = {(rate.credit_type, rate.code): rate for rate in RateListing.objects.order_by("credit_type", "code")[:NAMES_READ]}
         fitting = [rate for rate in rates.values() if fits(typed, words_of(rate.code))]

@@ -4,7 +4,7 @@ from django.urls import URLPattern, path
 
 from ledger import applications
 from ledger.api import paths  # noqa: F401 - registers the converters
-from ledger.api.calls import batches, entries, holders, holds, keys, rates
+from ledger.api.calls import batches, entries, holders, holds, rates
 from ledger.api.calls.credits import (
     Budgets,
     BudgetUsage,
@@ -67,10 +67,5 @@ urlpatterns: list[URLPattern] = [
     path("rates/<rate:code>", rates.RateVersions.as_view()),
     path("quotes", rates.Quotes.as_view()),
     path("batches", batches.Batches.as_view()),
-    path("key", keys.OwnKey.as_view()),
-    path("keys", keys.Keys.as_view()),
-    path("keys/<sequence:key_id>", keys.OneKey.as_view()),
-    path("keys/<sequence:key_id>/rotate", keys.Rotation.as_view()),
-    path("keys/<sequence:key_id>/revoke", keys.Revocation.as_view()),
 ]
 urlpatterns += [each for module in applications.call_modules() for each in module.urlpatterns]

@@ -33,10 +33,10 @@ from ledger.errors import (
     UnknownRate,
 )
 from ledger.journal import Result
-from ledger.models import LABELLED_SCOPES
 from ledger.records import Shape, declared_fields
 from ledger.rules import Entry, Request, ReversalRequest
 from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED, PricedRequest
+from ledger.scopes import LABELLED_SCOPES
 
 LABEL_BOUND = LabelBound(label="member", value="ada")
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")

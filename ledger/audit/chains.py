@@ -87,8 +87,6 @@ _TABLES: Final[dict[str, RegisteredTable]] = {
         RegisteredTable("ledger_approval_decision", ("approval_id",), is_fixed=True),
         RegisteredTable("ledger_operator_stake", ("idempotency_key", "counted_in"), is_fixed=True),
         RegisteredTable("ledger_credit_type", ("code",), is_kept=False),
-        RegisteredTable("ledger_api_key"),
-        RegisteredTable("ledger_key_request", ("confined_to", "idempotency_key"), is_fixed=True),
         RegisteredTable("ledger_operator", ("user_id",)),
     )
 }

@@ -19,9 +19,7 @@ ENTRIES: Final = "ledger_entry"
 BESIDE_ENTRIES: Final = ("ledger_recurring_grant", "ledger_budget_counter", "ledger_usage")
 """The tables whose rows are on the node of the entries of their holders."""
 BY: Final = "holder_id"
-ON_ALL_NODES: Final = (
-    "ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "django_migrations",
-)  # fmt: skip
+ON_ALL_NODES: Final = ("ledger_batch", "ledger_credit_type", "ledger_rate", "django_migrations")
 """The tables of the core that a process on any node reads; each node has a copy, also of those that applications name."""
 SETTINGS: Final = {
     # With a generic plan a function is never delegated: the session would take its lock on its own node.

@@ -5,7 +5,7 @@ Each change is in the staff log, in the transaction of the change.
 
 import hashlib
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
@@ -19,10 +19,11 @@ from ledger import conf
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, LedgerError
 from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
-from ledger.models import LABELLED_SCOPES, SCOPES, ApiKey
+from ledger.keys.models import ApiKey
 from ledger.operators import staff_log
 from ledger.records import Record, UseCase
 from ledger.rules.instants import to_text, to_us
+from ledger.scopes import LABELLED_SCOPES, SCOPES
 from ledger.values import (
     MAX_ACTOR_CHARACTERS,
     MAX_SEQUENCE,
@@ -254,11 +255,6 @@ def _revoke_made_by(parents: list[int], actor: str) -> None:
 
 def _record(action: str, key: ApiKey, actor: str, details: str = "") -> None:
     staff_log.record(None, action, about=f"key {key.name}", details=details, actor=actor or None)
-
-
-def includes_scope(scopes: Collection[str], scope: str) -> bool:
-    """Return whether these scopes include that one: `ledger:admin` includes every `ledger:` scope."""
-    return scope in scopes or ("ledger:admin" in scopes and scope.startswith("ledger:"))
 
 
 def key_digest(text: str) -> bytes:

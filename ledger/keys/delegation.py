@@ -21,16 +21,16 @@ from ledger.keys.api_keys import (
     ApiKeyRequest,
     RotationRequest,
     create_api_key,
-    includes_scope,
     key_of,
     revoke_api_key,
     rotate_api_key,
     with_secret,
 )
 from ledger.keys.errors import KeyExceedsOwn
-from ledger.models import ApiKey, KeyRequest
+from ledger.keys.models import ApiKey, KeyRequest
 from ledger.previews import preview
 from ledger.rules.instants import to_text, to_us
+from ledger.scopes import includes_scope
 from ledger.values import encode_json
 
 RIGHTS: Final = ("scopes", "holder_id", "labels")

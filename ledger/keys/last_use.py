@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from ledger.database.checks import refusal_of_writes
 from ledger.database.queues import Queue
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
 
 log = logging.getLogger(__name__)
 

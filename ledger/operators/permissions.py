@@ -51,10 +51,6 @@ PUBLISH_RATE: Final = Permission("ledger.publish_rate", (), "ratelisting", "Can 
 ADD_CREDITTYPE: Final = Permission("ledger.add_credittype")
 CHANGE_CREDITTYPE: Final = Permission("ledger.change_credittype")
 DELETE_CREDITTYPE: Final = Permission("ledger.delete_credittype")
-ADD_APIKEY: Final = Permission("ledger.add_apikey")
-VIEW_APIKEY: Final = Permission("ledger.view_apikey")
-ROTATE_APIKEY: Final = Permission("ledger.rotate_apikey", (), "apikey", "Can rotate API key")
-REVOKE_APIKEY: Final = Permission("ledger.revoke_apikey", (), "apikey", "Can revoke API key")
 VIEW_APPROVAL: Final = Permission("ledger.view_approval", ("support", "finance", "billing operator"))
 VIEW_STAFFEVENT: Final = Permission("ledger.view_staffevent")
 

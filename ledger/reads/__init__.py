@@ -24,7 +24,6 @@ from ledger.reads.entry_search import SCANNED_ROWS, EntryFilter, FeedEntry, sear
 from ledger.reads.explanations import explanation
 from ledger.reads.history import EntryPosition, Refusal, ShownEntry, entries, entry, refusals, shown_entry
 from ledger.reads.holder_list import accounts, clock, freeze, holders, incoming_transfers, is_known, seen
-from ledger.reads.key_list import api_key, api_keys
 from ledger.reads.rate_list import rate_versions, rates
 from ledger.reads.recurring_list import (
     MOST_UPCOMING,

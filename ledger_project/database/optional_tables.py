@@ -5,6 +5,7 @@ from typing import Final
 from django.conf import settings
 
 TABLES: Final[dict[str, frozenset[str]]] = {
+    "ledger.keys": frozenset({"ledger_api_key", "ledger_key_request"}),
     "ledger.signals": frozenset({
         "ledger_webhook", "ledger_webhook_change", "ledger_webhook_pace", "ledger_webhook_turn", "ledger_alert",
         "ledger_alert_state", "ledger_alert_look", "ledger_budget_report", "ledger_signal", "ledger_signal_position",

@@ -139,7 +139,7 @@ SECTIONS: Final = (
         "Developers",
         "code",
         (
-            _list("API keys", "ledger.apikey"),
+            _list("API keys", "ledger_keys.apikey"),
             _list("Webhooks", "ledger_signals.webhook"),
             _list("Batches", "ledger.batchlisting"),
             _list("Runs", "billing.run"),

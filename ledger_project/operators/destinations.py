@@ -23,11 +23,9 @@ from billing.permissions import (
 )
 from ledger.operators.additions import Found
 from ledger.operators.permissions import (
-    ADD_APIKEY,
     GRANT_CREDITS,
     PUBLISH_RATE,
     VIEW_ACCOUNT,
-    VIEW_APIKEY,
     VIEW_ENTRYLISTING,
     VIEW_REFUSALLISTING,
 )
@@ -114,6 +112,18 @@ def _of_purchases() -> tuple[Action, ...]:
     )  # fmt: skip
 
 
+def _of_keys() -> tuple[Action, ...]:
+    if not apps.is_installed("ledger.keys"):
+        return ()
+    from ledger.keys.permissions import ADD_APIKEY, VIEW_APIKEY
+
+    lists = "ledger_keys_apikey_changelist"
+    return (
+        Action("Create an API key", "add new token secret", "form", "ledger_keys_apikey_add", ADD_APIKEY),
+        Action("Rotate or revoke an API key", "secret token replace", "on the key's page", lists, VIEW_APIKEY),
+    )
+
+
 ACTIONS: Final = (
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
     Action("Spend credits by a call", "use usage api reference documentation docs integrate curl", "API reference, to try out",
@@ -156,8 +166,7 @@ ACTIONS: Final = (
     Action("What did the last billing run do?", "generate invoices run failed", "runs", "billing_run_changelist", VIEW_RUN),
     Action("Change the seller's address", "company letterhead logo iban", "sellers", "billing_seller_changelist", ADD_SELLER),
     Action("Declare a tax", "vat gst sales", "taxes", "billing_tax_changelist", ADD_TAX),
-    Action("Create an API key", "add new token secret", "form", "ledger_apikey_add", ADD_APIKEY),
-    Action("Rotate or revoke an API key", "secret token replace", "on the key's page", "ledger_apikey_changelist", VIEW_APIKEY),
+    *_of_keys(),
     Action("Change password", "login", "account", "password_change", ""),
 )  # fmt: skip
 

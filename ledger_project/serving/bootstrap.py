@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
@@ -39,9 +40,7 @@ from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
 from ledger.database.schema_versions import verify_schema
 from ledger.errors import Invalid, UnsafeDatabase
-from ledger.keys import api_keys
-from ledger.keys.errors import KeyNameTaken
-from ledger.models import SCOPES, ApiKey
+from ledger.scopes import SCOPES
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
@@ -285,12 +284,6 @@ def prepare(server: postgres.Server | None) -> "Secrets":
         raise NotPrepared(f"serve refuses this database. {error}.") from error
     except UnknownGroups as error:
         raise NotPrepared(f"{error}.") from error
-    except Invalid as error:
-        raise NotPrepared(f"LEDGER_BOOTSTRAP_API_KEY {error.facts['detail']}") from error
-    except KeyNameTaken as error:
-        raise NotPrepared(
-            f"LEDGER_BOOTSTRAP_API_KEY is the key {error.facts['ref']}, which is revoked or has expired."
-        ) from error
     except ProgrammingError as error:
         raise NotPrepared(f"The database is not prepared: run `manage.py prepare_database` as its owner. {error}") from error
     connections.close_all()
@@ -320,6 +313,8 @@ class Secrets:
     operator: str
     admin_password: str | None
     api_key: str | None
+    takes_keys: bool = True
+    """Whether there are API keys: without `ledger.keys` there are none."""
 
 
 def seed() -> Secrets:
@@ -328,7 +323,7 @@ def seed() -> Secrets:
     The key is made last: as long as there is no key, an earlier call did not finish, and all steps run again. That doubles
     nothing, because the demo's requests have fixed idempotency keys.
     """
-    is_unused = not ApiKey.objects.exists()
+    is_unused = _is_unused()
     password = _password_for_operator()
     with ThreadPoolExecutor(max_workers=1) as aside:
         # Hashing a password is meant to take long; it needs neither the database nor the interpreter. No request is being
@@ -340,7 +335,17 @@ def seed() -> Secrets:
             call_command("demo", verbosity=0)
     if hashed is not None:
         get_user_model().objects.create(username=OPERATOR, password=hashed.result(), is_staff=True, is_superuser=True)
-    return Secrets(operator=OPERATOR, admin_password=password, api_key=_make_api_key(is_unused))
+    key = _make_api_key(is_unused)
+    return Secrets(operator=OPERATOR, admin_password=password, api_key=key, takes_keys=apps.is_installed("ledger.keys"))
+
+
+def _is_unused() -> bool:
+    """Return whether what is made last is missing: the first API key, or without API keys the operator."""
+    if not apps.is_installed("ledger.keys"):
+        return not get_user_model().objects.filter(is_superuser=True).exists()
+    from ledger.keys.models import ApiKey
+
+    return not ApiKey.objects.exists()
 
 
 def _password_for_operator() -> str | None:
@@ -350,20 +355,39 @@ def _password_for_operator() -> str | None:
 
 
 def ensure_bootstrap_key() -> None:
-    """Ensure the key of LEDGER_BOOTSTRAP_API_KEY, with all scopes; nothing happens if no key is set or it exists."""
+    """Ensure the key of LEDGER_BOOTSTRAP_API_KEY, with all scopes; nothing happens if no key is set or it exists.
+
+    Raises:
+        NotPrepared: the text cannot be a key, its key has ended, or there are no API keys.
+    """
     given = settings.LEDGER_BOOTSTRAP_API_KEY
-    if given and api_keys.find_api_key(given) is None:
-        api_keys.create_api_key(
-            name=f"bootstrap-{hashlib.sha256(given.encode()).hexdigest()[:8]}", scopes=SCOPES, key=given, actor="serve"
-        )
+    if not given:
+        return
+    if not apps.is_installed("ledger.keys"):
+        raise NotPrepared('LEDGER_BOOTSTRAP_API_KEY needs "ledger.keys" in INSTALLED_APPS.')
+    from ledger.keys import api_keys
+    from ledger.keys.errors import KeyNameTaken
+
+    name = f"bootstrap-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
+    try:
+        if api_keys.find_api_key(given) is None:
+            api_keys.create_api_key(name=name, scopes=SCOPES, key=given, actor="serve")
+    except Invalid as error:
+        raise NotPrepared(f"LEDGER_BOOTSTRAP_API_KEY {error.facts['detail']}") from error
+    except KeyNameTaken as error:
+        raise NotPrepared(
+            f"LEDGER_BOOTSTRAP_API_KEY is the key {error.facts['ref']}, which is revoked or has expired."
+        ) from error
 
 
 def _make_api_key(is_unused: bool) -> str | None:
     """Ensure the key of LEDGER_BOOTSTRAP_API_KEY; without one given, make the first key and return it."""
     ensure_bootstrap_key()
-    if is_unused and not settings.LEDGER_BOOTSTRAP_API_KEY:
-        return api_keys.create_api_key(name="first", scopes=SCOPES, actor="serve")[1]
-    return None
+    if not is_unused or settings.LEDGER_BOOTSTRAP_API_KEY or not apps.is_installed("ledger.keys"):
+        return None
+    from ledger.keys import api_keys
+
+    return api_keys.create_api_key(name="first", scopes=SCOPES, actor="serve")[1]
 
 
 # Checks of a web process before it serves ------------------------------------------------------------

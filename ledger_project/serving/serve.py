@@ -130,7 +130,7 @@ def _announce(made: "Secrets", port: int, pages_port: int) -> None:
         lines.append(f"Login     lost the password? {sys.executable} manage.py changepassword {made.operator}")
     if made.api_key:
         lines.append(f"API key   {made.api_key}    (shown once)")
-    elif not os.environ.get("LEDGER_BOOTSTRAP_API_KEY"):
+    elif made.takes_keys and not os.environ.get("LEDGER_BOOTSTRAP_API_KEY"):
         lines.append("API key   lost the key? Make another one in the admin: API keys, Add")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()

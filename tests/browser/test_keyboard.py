@@ -107,7 +107,7 @@ def addresses() -> dict[str, str]:
         "form of a plan": "/admin/billing/plan/add/",
         "form of a pack": "/admin/billing_payments/pack/add/",
         "entries": "/admin/ledger/entrylisting/",
-        "API keys": "/admin/ledger/apikey/",
+        "API keys": "/admin/ledger_keys/apikey/",
         "month-end": "/admin/ledger/account/month-end/",
         "preferences": "/admin/preferences/",
     } | {f"list of {name}": address for name, address in lists().items()}

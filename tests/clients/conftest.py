@@ -16,7 +16,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from clients.typescript import generate
 from ledger.keys import api_keys
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from tests.clients.losing_proxy import LosingProxy
 from tests.conftest import database_url, on_committed_database, web_servers
 from tests.faults.proxy import FaultProxy, Rates, connecting_to

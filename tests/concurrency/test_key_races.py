@@ -14,7 +14,7 @@ from ledger.keys import api_keys, delegation
 from ledger.keys.api_keys import ApiKeyRequest
 from ledger.keys.delegation import KeyAnswer, KeyCall, change_once, give
 from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
 from ledger.testing import unique
 from tests import nodes
 from tests.nodes import Session

@@ -15,7 +15,7 @@ from ledger.api.kit.front import application as front
 from ledger.database.locks import WAIT_FOR_HOLDER, holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import SequenceTaken
 from ledger.keys import api_keys
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from tests.asgi_client import AsgiClient
 from tests.nodes import lock_holder, neighbours
 

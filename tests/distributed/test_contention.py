@@ -25,7 +25,7 @@ from ledger import services
 from ledger.audit.sessions import connector
 from ledger.cluster.auditing import audit_shards
 from ledger.keys import api_keys
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from tests.concurrency.http_clients import HttpClient, Response
 from tests.conftest import web_servers
 from tests.distributed.cluster import Cluster, StartedCluster, StartedNode

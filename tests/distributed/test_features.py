@@ -13,7 +13,7 @@ from django.utils.timezone import now
 from ledger import reads, services
 from ledger.api.kit import authentication
 from ledger.keys import api_keys
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from ledger_project.monitoring import gauges
 from ledger_project.monitoring.examination import examine
 from ledger_project.monitoring.findings import CheckState

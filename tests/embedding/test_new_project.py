@@ -10,6 +10,7 @@ PAGES = ("unfold", "unfold.contrib.filters")
 OTHERS = (
     "ledger.cluster",
     "ledger.exchange",
+    "ledger.keys",
     "ledger.portal",
     "ledger.shadow",
     "ledger.signals",

@@ -23,7 +23,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.keys import api_keys
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from tests.conftest import database_url, on_fresh_database, web_servers
 from tests.faults.clients import Clients, Told
 from tests.faults.proxy import AT_COMMIT, NOT_STORED, STORED, Fault, FaultProxy, connecting_to

@@ -3,17 +3,19 @@
 import hashlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils.module_loading import import_string
 
-from ledger import conf
-from ledger.api.kit.request_errors import InvalidRequest, KeyForTests, KeyNotForTests, LabelBound, Unauthenticated
+from ledger.api.kit.request_errors import InvalidRequest, LabelBound, Unauthenticated
+from ledger.authentication import registered
 from ledger.database.queues import Queue
-from ledger.keys import api_keys, last_use
+from ledger.scopes import includes_scope
 from ledger.values import FieldError, InvalidValue, Metadata
 
 LEDGER_READ = "ledger:read"
@@ -43,6 +45,7 @@ class Key:
     """The part of an API key that decides what a request may do."""
 
     digest: bytes
+    """`digest_of` its secret: calls with the same one share their limits."""
     name: str
     scopes: frozenset[str]
     holder_id: str | None
@@ -61,7 +64,7 @@ class Key:
 
     def may(self, scope: str) -> bool:
         """True if the key has the scope, or one that includes it."""
-        return api_keys.includes_scope(self.scopes, scope)
+        return includes_scope(self.scopes, scope)
 
     @property
     def sees_all_of_holder(self) -> bool:
@@ -101,11 +104,22 @@ def secret_of(request: HttpRequest) -> str:
 
 
 def api_key_of(request: HttpRequest) -> str:
-    """As `secret_of`; a key of the other kind of deployment is an `Unauthenticated` that says so."""
+    """As `secret_of`; a text that no key can have is an `Unauthenticated` that may say why."""
     secret = secret_of(request)
-    if not api_keys.is_of_this_deployment(secret):
-        raise KeyNotForTests if conf.TEST_CLOCKS.value else KeyForTests
+    if (ways := registered()) is not None and ways.check_secret:
+        _function(ways.check_secret)(secret)
     return secret
+
+
+def digest_of(secret: str) -> bytes:
+    """Return the SHA-256 of a secret: what `Key.digest` is."""
+    return hashlib.sha256(secret.encode("ascii")).digest()
+
+
+@cache
+def _function(path: str) -> Callable[[str], Any]:
+    function: Callable[[str], Any] = import_string(path)
+    return function
 
 
 # Looking keys up -------------------------------------------------------------------------------------
@@ -122,7 +136,7 @@ def forget_keys() -> None:
 
 def known_key(secret: str) -> Key | None:
     """Return the cached key of that text, or None."""
-    cached = _cache.get(hashlib.sha256(secret.encode("ascii")).digest())
+    cached = _cache.get(digest_of(secret))
     return cached[1] if cached is not None and time.monotonic() < cached[0] else None
 
 
@@ -132,26 +146,14 @@ def _look_up(secrets: Sequence[str]) -> list[Key | Unauthenticated]:
 
 
 def _looked_up(secret: str) -> Key | None:
-    found = api_keys.find_api_key(secret)
-    if found is None:  # not remembered: a client that guesses keys must not fill the memory
+    ways = registered()
+    key: Key | None = None if ways is None else _function(ways.find_key)(secret)
+    if key is None:  # not remembered: a client that guesses keys must not fill the memory
         return None
-    last_use.note_use(found)
-    digest = hashlib.sha256(secret.encode("ascii")).digest()
-    key = Key(
-        digest=digest,
-        name=found.name,
-        scopes=frozenset(found.granted_scopes),
-        holder_id=found.holder_id or None,
-        expires_at=found.expires_at,
-        requests_per_second=found.requests_per_second,
-        concurrent_requests=found.concurrent_requests,
-        id=found.pk,
-        labels=found.labels,
-    )
     with _cache_lock:
         if len(_cache) >= _CACHED_KEYS_LIMIT:
             _cache.clear()
-        _cache[key.digest] = (time.monotonic() + CACHED_FOR_SECONDS, key)
+        _cache[digest_of(secret)] = (time.monotonic() + CACHED_FOR_SECONDS, key)
     return key
 
 

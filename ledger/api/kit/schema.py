@@ -21,8 +21,8 @@ from ledger.api.kit.parsing import MERGE_PATCH
 from ledger.api.kit.queries import DryRunQuery
 from ledger.api.kit.request_errors import NotWithLabels, ScopeMissing
 from ledger.errors import LedgerError
-from ledger.models import LABELLED_SCOPES
 from ledger.records import Field, OneOf, Record, Shape, choice_text, shape_of
+from ledger.scopes import LABELLED_SCOPES
 from ledger.values import EXACT_INTEGERS, MAX_AMOUNT
 
 PROBLEMS_KEY = "x-problems"

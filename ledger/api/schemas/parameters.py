@@ -46,13 +46,6 @@ RATE_PATH = OpenApiParameter(
     description="The name of the rate.",
     examples=[OpenApiExample("code", "gpt-4o.output")],
 )
-KEY_PATH = OpenApiParameter(
-    "key_id",
-    {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_SEQUENCE},
-    OpenApiParameter.PATH,
-    description="The number of the API key.",
-    examples=[OpenApiExample("key", 7)],
-)
 IF_MATCH_HEADER = OpenApiParameter(
     "If-Match",
     {"type": "string", "pattern": r'^("(0|[1-9][0-9]{0,18})"|\*)$'},

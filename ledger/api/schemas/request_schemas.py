@@ -8,8 +8,6 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from ledger.api.kit.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.api.kit.request_errors import InvalidRequest
-from ledger.keys.api_keys import ApiKeyRequest, RotationRequest
-from ledger.models import KEY_STATES
 from ledger.reads import MOST_UPCOMING, RATE, FeedPosition
 from ledger.records import OneOf, Record, RecordT, Shape, declared_fields, field_of
 from ledger.rules import (
@@ -23,7 +21,6 @@ from ledger.values import (
     EARLIEST_YEAR,
     HOLDER_ID,
     LATEST_YEAR,
-    MAX_ACTOR_CHARACTERS,
     MAX_REFERENCE_CHARACTERS,
     MAX_SEQUENCE,
     Choice,
@@ -105,12 +102,6 @@ class Batch(Record):
             most=MAX_OPERATIONS,
         ),
     ]
-
-
-# API keys --------------------------------------------------------------------------------------------
-
-NEW_KEY: Final = Shape(ApiKeyRequest, name="NewApiKey", without={"actor"})
-ROTATION: Final = Shape(RotationRequest, name="Rotation", without={"actor", "id"})
 
 
 # Reads -----------------------------------------------------------------------------------------------
@@ -406,18 +397,6 @@ class RatesQuery(ListQuery):
     """Which rates."""
 
     credit_type: OnlyCountedIn = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeysQuery(ListQuery):
-    """Which API keys."""
-
-    state: Annotated[str | None, Choice(KEY_STATES, "Only keys in this state.")] = None
-    name: Annotated[str | None, Text("Only the key of this name.", least=1, most=100)] = None
-    holder_id: Annotated[str | None, Holder("Only keys that are confined to this holder.")] = None
-    created_by: Annotated[
-        str | None, Text("Only keys that this actor made, such as key:deploy.", least=1, most=MAX_ACTOR_CHARACTERS)
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from rest_framework import serializers
 
 from ledger.api.kit.rendering import in_key_order, time_text
 from ledger.api.kit.responses import Read, ResponseSchema, computed
-from ledger.models import KEY_STATES, SCOPES
 from ledger.rules import KINDS
 from ledger.rules.budget_states import MODES
 from ledger.rules.budget_states import SCOPES as SCOPES_OF_BUDGETS
@@ -37,7 +36,7 @@ class _Sum(Whole):
         super().__init__(**({"max_value": 2**63 - 1} | options))
 
 
-def _time(
+def instant(
     value: Read | str | None = None, *, as_text: Callable[[Any], str] = time_text, **options: Any
 ) -> serializers.DateTimeField:
     """An instant, as RFC 3339 in UTC."""
@@ -46,7 +45,7 @@ def _time(
 
 def _time_of_us(name: str, **options: Any) -> serializers.DateTimeField:
     """An instant out of an attribute with microseconds."""
-    return _time(name, as_text=to_text, **options)
+    return instant(name, as_text=to_text, **options)
 
 
 # Entries ---------------------------------------------------------------------------------------------
@@ -302,7 +301,7 @@ class BudgetUseSerializer(ResponseSchema):
         ),
         "is_exceeded",
     )
-    resets_at = _time(
+    resets_at = instant(
         allow_null=True,
         help_text="When the whole limit is available again if nothing else is used; null for an unused rolling window.",
     )
@@ -337,7 +336,7 @@ class BudgetBodySerializer(ResponseSchema):
         many=True, help_text="By subject: the ones that have used most, at most 100, without subjects that have used nothing."
     )
     subjects = Whole(help_text="How many subjects have used something in the window.")
-    as_of = _time(help_text="The instant of this usage.")
+    as_of = instant(help_text="The instant of this usage.")
 
 
 class UpcomingGrantSerializer(ResponseSchema):
@@ -348,9 +347,9 @@ class UpcomingGrantSerializer(ResponseSchema):
         help_text="The number of the period, from 0 at the start on; null: of a plan, for a part of a period, or its first ones.",
     )
     amount = Whole(min_value=1, help_text="What it grants; where it fills up to an amount, at most this.")
-    starts_at = _time(help_text="When the period begins, and the credits can be spent.")
-    ends_at = _time(help_text="When it ends.")
-    expires_at = _time(allow_null=True, help_text="When the credits expire; null: not by themselves.")
+    starts_at = instant(help_text="When the period begins, and the credits can be spent.")
+    ends_at = instant(help_text="When it ends.")
+    expires_at = instant(allow_null=True, help_text="When the credits expire; null: not by themselves.")
 
 
 class RecurringGrantBodySerializer(ResponseSchema):
@@ -364,7 +363,7 @@ class RecurringGrantBodySerializer(ResponseSchema):
     up_to = computed(Whole(allow_null=True, help_text="Instead of the amount: up to what it fills its lots."), "terms.up_to")
     interval = computed(serializers.ChoiceField(choices=UNITS, help_text="The unit of a period."), "terms.interval")
     interval_count = computed(Whole(min_value=1, help_text="How many units a period has."), "terms.interval_count")
-    starts_at = _time(help_text="When period 0 begins.")
+    starts_at = instant(help_text="When period 0 begins.")
     time_zone = computed(serializers.CharField(help_text="The zone whose days, months and clocks count."), "terms.time_zone")
     source = computed(  # type: ignore[assignment]
         serializers.ChoiceField(choices=SOURCES, help_text="Whether the credits are paid for."), "terms.source"
@@ -378,7 +377,7 @@ class RecurringGrantBodySerializer(ResponseSchema):
         Whole(allow_null=True, help_text="With `rollover`: how many unspent credits the next period keeps."),
         "terms.rollover_cap",
     )
-    ends_at = _time(allow_null=True, help_text="No period begins from then on.")
+    ends_at = instant(allow_null=True, help_text="No period begins from then on.")
     periods = computed(Whole(allow_null=True, help_text="How many periods there are."), "terms.periods")
     applies_to = computed(
         serializers.DictField(allow_null=True, help_text="What the credits can pay for, as in a grant; null for everything."),
@@ -386,8 +385,8 @@ class RecurringGrantBodySerializer(ResponseSchema):
     )
     set_by = computed(Whole(min_value=1, help_text="The entry that set these terms."), "grant.setting")
     last_entry = Whole(allow_null=True, min_value=1, help_text="The entry of the last period since then.")
-    granted_until = _time(allow_null=True, help_text="The end of the last period that was granted.")
-    next_at = _time(allow_null=True, help_text="When the next grant is due; null if it is finished.")
+    granted_until = instant(allow_null=True, help_text="The end of the last period that was granted.")
+    next_at = instant(allow_null=True, help_text="When the next grant is due; null if it is finished.")
     upcoming = UpcomingGrantSerializer(many=True, help_text="The next grants.")
 
 
@@ -400,7 +399,7 @@ class IncomingTransfersBodySerializer(ResponseSchema):
         serializers.BooleanField(help_text="False if the account refuses transfers from others."), "accepted"
     )
     changed_by = Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
-    changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
+    changed_at = instant(allow_null=True, help_text="When that entry was recorded.")
 
 
 class FreezeBodySerializer(ResponseSchema):
@@ -410,17 +409,19 @@ class FreezeBodySerializer(ResponseSchema):
     frozen = serializers.BooleanField(help_text="True if nothing can be spent, held or transferred, in any credit type.")
     credit_type = serializers.CharField(allow_null=True, help_text="The credit type of the account with the last entry about it.")
     changed_by = Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
-    changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
+    changed_at = instant(allow_null=True, help_text="When that entry was recorded.")
 
 
 class HolderClockBodySerializer(ResponseSchema):
     """The test clock of a holder."""
 
     holder_id = serializers.CharField(help_text="Who owns the credits.")
-    now = _time(allow_null=True, help_text="The time of the holder; null if it has no test clock and follows the server's time.")
+    now = instant(
+        allow_null=True, help_text="The time of the holder; null if it has no test clock and follows the server's time."
+    )
     credit_type = serializers.CharField(allow_null=True, help_text="The credit type of the account with the last entry about it.")
     changed_by = Whole(allow_null=True, min_value=1, help_text="The last entry that moved it; null if no entry did.")
-    changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
+    changed_at = instant(allow_null=True, help_text="When that entry was recorded.")
 
 
 # Balances --------------------------------------------------------------------------------------------
@@ -478,7 +479,7 @@ class GrantedSerializer(EntrySerializer):
 class ExpirySerializer(ResponseSchema):
     """The soonest expiry among the open lots."""
 
-    at = _time(help_text="When.")
+    at = instant(help_text="When.")
     amount = _Sum(min_value=1, help_text="How many credits expire then if they are not spent before.")
 
 
@@ -506,7 +507,7 @@ class AccountBalanceSerializer(ResponseSchema):
     )
     held = _Sum(help_text="Credits set aside: the sum of `holds`.")
     sequence = Whole(help_text="The last entry; 0 for a holder without entries.")
-    as_of = _time(help_text="The instant of this state.")
+    as_of = instant(help_text="The instant of this state.")
     lots = computed(LotSerializer(many=True, help_text="The lots, in the order in which they are spent."), "shown_lots")
     next_expiry = ExpirySerializer(allow_null=True, help_text="Null if nothing expires.")
     holds = computed(HoldBodySerializer(many=True, help_text="The holds, the oldest first."), "shown_holds")
@@ -533,7 +534,7 @@ class RefusalSerializer(ResponseSchema):
     idempotency_key = serializers.CharField(help_text="The key of the request; the same key gets the same refusal again.")
     operation = serializers.CharField(help_text="The operation of the request.")
     problem = serializers.DictField(help_text="The problem that the request got.")
-    recorded_at = _time(help_text="When.")
+    recorded_at = instant(help_text="When.")
     actor = serializers.CharField(help_text="Who sent the request.")
 
 
@@ -562,7 +563,7 @@ class RateBodySerializer(ResponseSchema):
         ),
         "components",
     )
-    published_at = _time(help_text="The instant from which this version applies.")
+    published_at = instant(help_text="The instant from which this version applies.")
     published_by = serializers.CharField(help_text="Who published it.")
     reason = computed(serializers.CharField(help_text="Why."), "published_because")
 
@@ -572,78 +573,6 @@ class QuoteBodySerializer(ResponseSchema):
 
     amount = Whole(min_value=0, help_text="In credits.")
     rating = computed(EntryRatingSerializer(help_text="The rating that an entry would keep."), lambda rating: rating)
-
-
-class OwnKeySerializer(ResponseSchema):
-    """The API key of the request, and what it may do."""
-
-    id = Whole(min_value=1, help_text="Its number, by which /v1/keys/{key_id} finds it.")
-    name = serializers.CharField(help_text="Its name.")
-    actor = serializers.CharField(help_text="The actor of the key's entries.")
-    scopes = serializers.ListField(
-        child=serializers.ChoiceField(choices=SCOPES),
-        help_text="All scopes of the key, including those that another of its scopes implies.",
-    )
-    holder_id = serializers.CharField(allow_null=True, help_text="The only holder that the key may use; null for all holders.")
-    labels = serializers.DictField(
-        child=serializers.CharField(), help_text="The labels that all it writes carries, by name; empty for a key without labels."
-    )
-    expires_at = _time(allow_null=True, help_text="The instant from which the API refuses it; null for never.")
-    requests_per_second = Whole(
-        allow_null=True, min_value=1, help_text="How many of its calls a second one process accepts; null for no limit."
-    )
-    concurrent_requests = Whole(
-        allow_null=True, min_value=1, help_text="How many of its calls at the same time one process accepts; null for no limit."
-    )
-
-
-class ApiKeySerializer(ResponseSchema):
-    """An API key, without its secret."""
-
-    id = Whole(min_value=1, help_text="Its number.")
-    name = serializers.CharField(help_text="Its name; unique, even among keys that have ended.")
-    actor = serializers.CharField(help_text="The actor of the key's entries.")
-    prefix = serializers.CharField(help_text="The first characters of its secret, by which a person recognises it.")
-    scopes = computed(
-        serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), help_text="The scopes that it was given."),
-        "granted_scopes",
-    )
-    holder_id = serializers.CharField(allow_null=True, help_text="The only holder that it may use; null for all holders.")
-    labels = serializers.DictField(
-        child=serializers.CharField(), help_text="The labels that all it writes carries, by name; empty for a key without labels."
-    )
-    requests_per_second = Whole(
-        allow_null=True, min_value=1, help_text="How many calls a second one process accepts; null for the limit in the settings."
-    )
-    concurrent_requests = Whole(
-        allow_null=True,
-        min_value=1,
-        help_text="How many calls at the same time one process accepts; null for the limit in the settings.",
-    )
-    state = serializers.ChoiceField(
-        choices=KEY_STATES, help_text="`active` if it still works; `expired` and `revoked` are final."
-    )
-    created_at = _time(help_text="When it was made.")
-    created_by = serializers.CharField(help_text="Who made it: the actor of the API key, or the operator.")
-    parent_id = Whole(allow_null=True, min_value=1, help_text="The key that made it; null for one that an operator made.")
-    expires_at = _time(allow_null=True, help_text="When it expires; null for never.")
-    rotated_at = _time(allow_null=True, help_text="When it got its current secret; null for its first secret.")
-    former_until = _time(allow_null=True, help_text="Until when the former secret is valid; null if it ended at the rotation.")
-    revoked_at = _time(allow_null=True, help_text="When it was revoked; null if it was not.")
-    last_used_at = _time(
-        allow_null=True, help_text="When the key was last used, to 5 minutes, recorded a moment later; null for never."
-    )
-
-
-class ApiKeyWithSecretSerializer(ApiKeySerializer):
-    """An API key that has a new secret. This response alone has it: the server stores no secret."""
-
-    id = Whole(min_value=1, allow_null=True, help_text="Its number; null in a dry run.")
-    secret = serializers.CharField(
-        allow_null=True,
-        help_text="What `Authorization: Bearer` takes. Null in a dry run, and when the response is repeated "
-        "(`Idempotency-Replayed: true`): a client that has lost the secret rotates the key.",
-    )
 
 
 class ResultSerializer(serializers.Serializer):

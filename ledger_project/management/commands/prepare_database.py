@@ -11,6 +11,7 @@ from ledger.database.cluster import NoCluster
 from ledger.management.examples import CommandWithExamples
 from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving.bootstrap import (
+    NotPrepared,
     NotTheOwner,
     connected_as_owner,
     ensure_bootstrap_key,
@@ -52,7 +53,10 @@ class Command(CommandWithExamples):
                 ) from error
             except NoCluster as error:
                 raise CommandError(f"{error}.") from error
-            ensure_bootstrap_key()
+            try:
+                ensure_bootstrap_key()
+            except NotPrepared as error:
+                raise CommandError(str(error)) from error
             try:
                 ensure_groups_exist()
             except UnknownGroups as error:

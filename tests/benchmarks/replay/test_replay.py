@@ -21,7 +21,7 @@ import pytest
 
 from ledger import services
 from ledger.keys import api_keys
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
 from tests.benchmarks.replay import command, usage_billing
 from tests.benchmarks.replay.play import Accidents, ReplayFailed, Target, check_balances, grant_all, spend_all
 from tests.benchmarks.replay.traces import TraceInvalid, Use, read_trace

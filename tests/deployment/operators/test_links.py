@@ -71,7 +71,7 @@ WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_acc
 """Rows without a page of their own, and what only a deployment for tests or a closed month links to."""
 ADDED = {
     "auth_group", "auth_user", "billing_coupon", "billing_customer", "billing_meter", "billing_plan", "billing_subscription",
-    "ledger_apikey", "ledger_credittype",
+    "ledger_keys_apikey", "ledger_credittype",
 }  # fmt: skip
 DELETED = {"auth_group", "axes_accessattempt", "ledger_credittype"}
 """Models whose rows can be added or deleted by Django's pages. No other model has these pages; no model has a history."""

@@ -41,7 +41,7 @@ PAGES = {
     "Taxes": "/admin/billing/tax/",
     "VAT lookups": "/admin/billing/vatlookup/",
     "Runs": "/admin/billing/run/",
-    "API keys": "/admin/ledger/apikey/",
+    "API keys": "/admin/ledger_keys/apikey/",
     "Operators": "/admin/auth/user/",
     "Groups": "/admin/auth/group/",
     "Approvals": "/admin/ledger/approval/",

@@ -14,7 +14,7 @@ import pytest
 from ledger import services
 from ledger.api.schemas.request_schemas import LONGEST_WAIT_SECONDS
 from ledger.keys import api_keys
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from ledger.testing import unique
 from ledger_project.serving.web import SHUTDOWN_TIMEOUT_S
 from tests.conftest import WebProcess

@@ -55,7 +55,7 @@ def test_a_superuser_can_look_at_the_ledger_and_change_nothing(client, ada, list
     assert [entry.reason for entry in reads.entries("ada")] == ["half failed", "job 1", "top-up"]
 
 
-@pytest.mark.parametrize("listing", [ENTRIES, REFUSALS, ACCOUNTS, f"{ACCOUNTS}locks/", "/admin/ledger/apikey/"])
+@pytest.mark.parametrize("listing", [ENTRIES, REFUSALS, ACCOUNTS, f"{ACCOUNTS}locks/", "/admin/ledger_keys/apikey/"])
 def test_an_operator_with_another_permission_sees_nothing_of_it(ada, listing):
     assert operator("ledger.grant_credits").get(listing).status_code == 403
 

@@ -11,7 +11,8 @@ from django.http import HttpRequest, HttpResponse
 
 from ledger.api.kit.endpoint import Endpoint
 from ledger.keys import api_keys
-from ledger.models import SCOPES, ApiKey
+from ledger.keys.models import ApiKey
+from ledger.scopes import SCOPES
 from ledger_project.api.documents import openapi_document
 from tests.asgi_client import AsgiClient
 

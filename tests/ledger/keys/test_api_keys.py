@@ -9,7 +9,7 @@ from django.utils import timezone
 from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.keys.errors import KeyEnded, KeyRotating
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
 from ledger.testing import FixedClock
 
 pytestmark = pytest.mark.django_db

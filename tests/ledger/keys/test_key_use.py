@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from ledger.audit.auditing import audit
 from ledger.keys import api_keys, last_use
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
 from ledger.testing import unique
 from tests import nodes
 from tests.nodes import Session

@@ -9,7 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from ledger.keys import api_keys
-from ledger.models import ApiKey, StaffEvent
+from ledger.keys.models import ApiKey
+from ledger.models import StaffEvent
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,8 @@ from ledger import reads, services
 from ledger.api.kit.authentication import forget_keys
 from ledger.audit.auditing import audit
 from ledger.errors import InsufficientCredits
-from ledger.models import ApiKey, Entry
+from ledger.keys.models import ApiKey
+from ledger.models import Entry
 from ledger.testing import GrantFactory, HoldFactory, SpendFactory, api_key, holder_with_credits
 
 

@@ -11,13 +11,14 @@ from django.test import Client
 from ledger import reads, services
 from ledger.errors import HolderBusy, OutcomeUnknown
 from ledger.keys import api_keys
-from ledger.models import ApiKey, StaffEvent
+from ledger.keys.models import ApiKey
+from ledger.models import StaffEvent
 from tests.ledger.admin.admin_site import entries_and_refusals, hidden_key, operator, submit_form
 
 pytestmark = pytest.mark.django_db
 
 GRANT = "/admin/ledger/account/grant-credits/"
-NEW_KEY = "/admin/ledger/apikey/add/"
+NEW_KEY = "/admin/ledger_keys/apikey/add/"
 PAST, FUTURE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -229,7 +230,7 @@ def test_what_may_be_tried_again_keeps_its_key(client, monkeypatch, error):
 
 # Permissions -----------------------------------------------------------------------------------------
 
-LOOK = ("ledger.view_entrylisting", "ledger.view_account", "ledger.view_apikey")
+LOOK = ("ledger.view_entrylisting", "ledger.view_account", "ledger_keys.view_apikey")
 
 
 @pytest.mark.slow
@@ -280,7 +281,7 @@ def test_a_key_is_shown_once_and_kept_nowhere(client):
     key = api_keys.find_api_key(secret)
     assert (key.name, key.scopes, key.holder_id, key.created_by) == ("shop", ["ledger:read", "ledger:spend"], "ada", "admin:mara")
     assert bytes(key.key_digest) == hashlib.sha256(secret.encode()).digest()
-    for page in ("/admin/ledger/apikey/", f"/admin/ledger/apikey/{key.pk}/change/"):
+    for page in ("/admin/ledger_keys/apikey/", f"/admin/ledger_keys/apikey/{key.pk}/change/"):
         assert secret not in client.get(page).content.decode()
         assert secret[:8] in client.get(page).content.decode()
     assert secret not in str(dict(client.session.items()))
@@ -291,8 +292,8 @@ def test_a_key_gets_the_labels_of_the_form_and_the_page_shows_them(client):
     assert client.post(NEW_KEY, form).status_code == 200
     key = ApiKey.objects.get()
     assert key.labels == {"team": "red", "member": "ada"}
-    assert "member=ada, team=red" in client.get(f"/admin/ledger/apikey/{key.pk}/change/").content.decode()
-    assert "with the keys that it has made" in client.get(f"/admin/ledger/apikey/{key.pk}/revoke/").content.decode()
+    assert "member=ada, team=red" in client.get(f"/admin/ledger_keys/apikey/{key.pk}/change/").content.decode()
+    assert "with the keys that it has made" in client.get(f"/admin/ledger_keys/apikey/{key.pk}/revoke/").content.decode()
     for wrong in ("team", "team=red\nteam=blue", "team="):
         assert client.post(NEW_KEY, form | {"name": "other", "labels": wrong}).status_code == 422
     assert client.post(NEW_KEY, form | {"name": "other", "scopes": ["ledger:admin"]}).status_code == 422
@@ -306,13 +307,13 @@ def test_a_key_gets_the_expiry_and_the_limits_of_the_form_and_the_list_shows_the
     assert (key.expires_at, key.requests_per_second, key.concurrent_requests) == (datetime(2100, 1, 31, 12, tzinfo=UTC), 50, 4)
     api_keys.create_api_key(name="old", scopes=["ledger:read"])
     ApiKey.objects.filter(name="old").update(expires_at=datetime(2020, 1, 1, tzinfo=UTC))
-    for page in ("/admin/ledger/apikey/", f"/admin/ledger/apikey/{key.pk}/change/"):
+    for page in ("/admin/ledger_keys/apikey/", f"/admin/ledger_keys/apikey/{key.pk}/change/"):
         shown = client.get(page).content.decode()
         assert "50 a second, 4 at the same time" in shown
         assert "2100-01-31" in shown
-    assert "expired" in client.get("/admin/ledger/apikey/").content.decode()
+    assert "expired" in client.get("/admin/ledger_keys/apikey/").content.decode()
     ApiKey.objects.filter(pk=key.pk).update(last_used_at=datetime(2026, 3, 4, 5, 6, tzinfo=UTC))
-    for page in ("/admin/ledger/apikey/", f"/admin/ledger/apikey/{key.pk}/change/"):
+    for page in ("/admin/ledger_keys/apikey/", f"/admin/ledger_keys/apikey/{key.pk}/change/"):
         assert "2026-03-04 05:06" in client.get(page).content.decode()
 
 
@@ -355,14 +356,14 @@ def test_a_revocation_whose_outcome_is_unknown_does_not_say_that_the_key_is_revo
 
     key, _ = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
     monkeypatch.setattr(api_keys, "revoke_api_key", lose)
-    shown = client.post(f"/admin/ledger/apikey/{key.pk}/revoke/", follow=True).content.decode()
+    shown = client.post(f"/admin/ledger_keys/apikey/{key.pk}/revoke/", follow=True).content.decode()
     assert "the outcome is unknown. If this page does not say that the key is revoked" in shown
     assert "The key shop is revoked." not in shown
 
 
 def test_a_revoked_key_is_worthless_and_stays_on_record_with_who_did_it(client):
     key, secret = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
-    address = f"/admin/ledger/apikey/{key.pk}/revoke/"
+    address = f"/admin/ledger_keys/apikey/{key.pk}/revoke/"
     assert "Revoke API key shop" in client.get(address).content.decode()
     assert api_keys.find_api_key(secret) is not None
     assert client.post(address).status_code == 302
@@ -370,13 +371,13 @@ def test_a_revoked_key_is_worthless_and_stays_on_record_with_who_did_it(client):
     client.post(address)
     events = StaffEvent.objects.filter(object="key shop").order_by("id").values_list("actor", "action")
     assert list(events) == [("command", "key-created"), ("admin:mara", "key-revoked")]
-    assert client.post(f"/admin/ledger/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert client.post(f"/admin/ledger_keys/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
     assert operator(*LOOK, name="ben").post(address).status_code == 403
 
 
 def rotation_url(key):
     """The address of the form that rotates the key."""
-    return f"/admin/ledger/apikey/{key.pk}/rotate/"
+    return f"/admin/ledger_keys/apikey/{key.pk}/rotate/"
 
 
 def test_a_rotated_keys_secret_is_shown_once_and_the_former_one_works_until_the_chosen_instant(client):
@@ -386,7 +387,7 @@ def test_a_rotated_keys_secret_is_shown_once_and_the_former_one_works_until_the_
     secret = re.search(r'id="api-key"[^>]*>([^<]+)<', response.content.decode())[1]
     assert "no-store" in response["Cache-Control"]
     assert api_keys.find_api_key(secret) == api_keys.find_api_key(former) == key
-    shown = client.get(f"/admin/ledger/apikey/{key.pk}/change/").content.decode()
+    shown = client.get(f"/admin/ledger_keys/apikey/{key.pk}/change/").content.decode()
     assert secret not in shown
     assert "2100-01-31" in shown
     event = StaffEvent.objects.get(action="key-rotated")
@@ -417,11 +418,11 @@ def test_a_refused_rotation_says_why_and_changes_nothing(client, ended, typed, m
 
 def test_a_key_that_has_ended_has_no_button_that_rotates_it(client):
     key, _ = api_keys.create_api_key(name="shop", scopes=["ledger:read"])
-    page = f"/admin/ledger/apikey/{key.pk}/change/"
+    page = f"/admin/ledger_keys/apikey/{key.pk}/change/"
     assert rotation_url(key) in client.get(page).content.decode()
     ApiKey.objects.update(expires_at=PAST)
     assert rotation_url(key) not in client.get(page).content.decode()
-    assert f"/admin/ledger/apikey/{key.pk}/revoke/" in client.get(page).content.decode()
+    assert f"/admin/ledger_keys/apikey/{key.pk}/revoke/" in client.get(page).content.decode()
 
 
 def test_only_who_is_permitted_rotates_a_key(client):

@@ -10,7 +10,8 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from ledger.keys import api_keys
-from ledger.models import ApiKey, StaffEvent
+from ledger.keys.models import ApiKey
+from ledger.models import StaffEvent
 from ledger.operators import staff_log
 from tests.ledger.admin.admin_site import cost_of, hidden_key, operator
 
@@ -59,10 +60,10 @@ def test_what_is_rolled_back_is_not_on_record():
 @pytest.mark.django_db
 def test_keys_forms_and_exports_are_on_record_once_each():
     client = operator()
-    client.post("/admin/ledger/apikey/add/", {"name": "shop", "scopes": ["ledger:spend", "ledger:read"]})
+    client.post("/admin/ledger_keys/apikey/add/", {"name": "shop", "scopes": ["ledger:spend", "ledger:read"]})
     key = ApiKey.objects.get()
     for _ in range(2):
-        client.post(f"/admin/ledger/apikey/{key.pk}/revoke/")
+        client.post(f"/admin/ledger_keys/apikey/{key.pk}/revoke/")
     form = "/admin/ledger/account/grant-credits/"
     asked = {"holder_id": "ada", "holder_again": "ada", "credit_type": "credits", "amount": 50, "source": "promotional"}
     asked |= {"priority": 100, "reason": "goodwill", "idempotency_key": hidden_key(client.get(form).content.decode())}

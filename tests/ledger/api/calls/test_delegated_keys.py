@@ -13,7 +13,8 @@ from pytest_django.fixtures import Settings
 from ledger.api.kit import authentication
 from ledger.audit.auditing import audit
 from ledger.keys import api_keys
-from ledger.models import ApiKey, KeyRequest, StaffEvent
+from ledger.keys.models import ApiKey, KeyRequest
+from ledger.models import StaffEvent
 from tests.ledger.api.conftest import TIME, ApiClient, problem_of_refusal
 
 MakeApi = Callable[..., ApiClient]

@@ -11,7 +11,8 @@ from pytest_django.fixtures import Settings
 
 from ledger.errors import Invalid
 from ledger.keys import api_keys
-from ledger.models import SCOPES, ApiKey
+from ledger.keys.models import ApiKey
+from ledger.scopes import SCOPES
 from tests.ledger.api.conftest import ApiClient
 
 MakeApi = Callable[..., ApiClient]

@@ -11,7 +11,8 @@ from django.utils import timezone
 from ledger.audit.auditing import audit
 from ledger.errors import Invalid
 from ledger.keys import api_keys
-from ledger.models import ApiKey, StaffEvent
+from ledger.keys.models import ApiKey
+from ledger.models import StaffEvent
 from tests.ledger.api.conftest import ApiClient, entry_of_201, nothing_written, problem_of_refusal
 
 MakeApi = Callable[..., ApiClient]

@@ -10,7 +10,7 @@ from ledger import reads, services
 from ledger.api.kit.authentication import forget_keys
 from ledger.errors import Invalid
 from ledger.keys import api_keys
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
 from tests.ledger.api.conftest import ApiClient, nothing_written, problem_of_refusal
 
 pytestmark = pytest.mark.django_db

@@ -18,7 +18,9 @@ from ledger.api.kit import authentication
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.front.application import API_PATHS
 from ledger.keys import api_keys, last_use
-from ledger.models import SCOPES, ApiKey, Rate
+from ledger.keys.models import ApiKey
+from ledger.models import Rate
+from ledger.scopes import SCOPES
 from ledger.testing import unique
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written

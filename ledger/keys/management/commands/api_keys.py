@@ -9,10 +9,11 @@ from django.core.management.base import CommandError, CommandParser
 from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
+from ledger.keys.models import ApiKey
 from ledger.management.examples import CommandWithExamples
-from ledger.models import SCOPES, ApiKey
 from ledger.records import Shape, shape_of
 from ledger.rules.instants import to_text, to_us
+from ledger.scopes import SCOPES
 from ledger.values import MAX_ACTOR_CHARACTERS, FieldError
 
 LIST, CREATE, ROTATE, REVOKE = ACTIONS = ("list", "create", "rotate", "revoke")

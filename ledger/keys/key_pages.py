@@ -20,9 +20,9 @@ from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, operation
 from ledger.errors import Invalid, OutcomeUnknown
 from ledger.keys import api_keys
 from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
+from ledger.keys.permissions import REVOKE_APIKEY, ROTATE_APIKEY
 from ledger.operators import staff_log
-from ledger.operators.permissions import REVOKE_APIKEY, ROTATE_APIKEY
 from ledger.records import declared_fields
 from ledger.values import Choice, Labels, ListOf
 
@@ -158,13 +158,13 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             title="New API key",
             button="Create the key",
             explanation="The next page shows the key once.",
-            back=reverse("admin:ledger_apikey_changelist"),
+            back=reverse("admin:ledger_keys_apikey_changelist"),
             opts=self.opts,
         )
 
     def _shown_once(self, request: HttpRequest, stored: ApiKey, secret: str) -> HttpResponse:
         context = {**self.admin_site.each_context(request), "title": f"API key {stored.name}", "stored": stored, "secret": secret}
-        response = TemplateResponse(request, "admin/ledger/forms/api_key_made.html", context)
+        response = TemplateResponse(request, "admin/ledger/keys/api_key_made.html", context)
         response["Cache-Control"] = "no-store"
         return response
 
@@ -208,7 +208,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         """Ask, then revoke the key."""
         key = self.get_object(request, unquote(object_id))
         if key is None:
-            return HttpResponseRedirect(reverse("admin:ledger_apikey_changelist"))
+            return HttpResponseRedirect(reverse("admin:ledger_keys_apikey_changelist"))
         if request.method == "POST":
             try:
                 with staff_log.during(request):

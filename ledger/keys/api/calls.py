@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from django.http import HttpRequest
 
-from ledger import reads
 from ledger.api.etags import refuse_condition
 from ledger.api.kit import cursors
 from ledger.api.kit.authentication import KEYS_ADMIN
@@ -16,17 +15,24 @@ from ledger.api.kit.queries import DryRunQuery, read_query
 from ledger.api.kit.rendering import Response, json_response, write_response
 from ledger.api.kit.request_errors import NotFound, Unauthenticated
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.api.schemas import examples
-from ledger.api.schemas.parameters import KEY_PATH
-from ledger.api.schemas.request_schemas import NEW_KEY, ROTATION, KeysQuery
-from ledger.api.schemas.response_schemas import ApiKeySerializer, ApiKeyWithSecretSerializer, OwnKeySerializer
 from ledger.conf import KEY_CONCURRENT_REQUESTS, KEY_REQUESTS_PER_SECOND
-from ledger.keys import delegation
+from ledger.keys import delegation, reads
+from ledger.keys.api import examples
+from ledger.keys.api.schemas import (
+    KEY_PATH,
+    NEW_KEY,
+    ROTATION,
+    ApiKeySerializer,
+    ApiKeyWithSecretSerializer,
+    KeysQuery,
+    OwnKeySerializer,
+)
 from ledger.keys.delegation import KeyAnswer, KeyCall, Made
 from ledger.keys.errors import KeyEnded, KeyExceedsOwn, KeyNameTaken, KeyRotating
-from ledger.models import SCOPES, ApiKey
+from ledger.keys.models import ApiKey
 from ledger.operators import staff_log
 from ledger.records import Record, Shape, shape_of
+from ledger.scopes import SCOPES
 
 KEYS = "API keys"
 NOTHING: Final = shape_of(Record)

@@ -7,7 +7,7 @@ from typing import Final
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from ledger.models import ApiKey
+from ledger.keys.models import ApiKey
 
 STATES: Final[dict[str, Q]] = {
     "active": Q(Q(expires_at=None) | Q(expires_at__gt=Now()), revoked_at=None),

@@ -1,0 +1,14 @@
+"""The paths of the calls about API keys."""
+
+from django.urls import URLPattern, path
+
+from ledger.api import paths  # noqa: F401 - registers the converters
+from ledger.keys.api import calls
+
+urlpatterns: list[URLPattern] = [
+    path("key", calls.OwnKey.as_view()),
+    path("keys", calls.Keys.as_view()),
+    path("keys/<sequence:key_id>", calls.OneKey.as_view()),
+    path("keys/<sequence:key_id>/rotate", calls.Rotation.as_view()),
+    path("keys/<sequence:key_id>/revoke", calls.Revocation.as_view()),
+]

@@ -1,0 +1,46 @@
+"""API keys as a Django application."""
+
+from typing import TYPE_CHECKING, Any
+
+from ledger import applications
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ledger.operators.additions import Found
+
+
+class KeysConfig(applications.LedgerApplication):
+    """The keys with which programs call the REST API: who may call, and what each may do."""
+
+    name = "ledger.keys"
+    label = "ledger_keys"
+    verbose_name = "API keys"
+    calls = "ledger.keys.api.urls"
+    permissions = "ledger.keys.permissions"
+    tables_on_all_nodes = ("ledger_api_key",)
+
+    def ready(self) -> None:
+        """Register who finds the key of a call, the tables whose rows the audit compares, and what Ctrl+K finds."""
+        super().ready()
+        from ledger.audit.chains import RegisteredTable, register_table
+        from ledger.authentication import Authentication, register
+        from ledger.operators import additions
+
+        register_table(RegisteredTable("ledger_api_key"))
+        register_table(RegisteredTable("ledger_key_request", ("confined_to", "idempotency_key"), is_fixed=True))
+        register(Authentication("ledger.keys.authenticating.find_key", "ledger.keys.authenticating.check_secret"))
+        additions.register_search(_search)
+        additions.register_guesses(_guess)
+
+
+def _search(request: Any, word: str) -> "Sequence[Found]":
+    from ledger.keys import key_search
+
+    return key_search.search(request, word)
+
+
+def _guess(request: Any, word: str) -> "Sequence[Found]":
+    from ledger.keys import key_search
+
+    return key_search.guess(request, word)

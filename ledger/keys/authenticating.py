@@ -1,0 +1,35 @@
+"""How a call is authenticated by an API key: a look at its first characters, and one at its digest in the table."""
+
+from ledger import conf
+from ledger.api.kit.authentication import Key, digest_of
+from ledger.api.kit.request_errors import KeyForTests, KeyNotForTests
+from ledger.keys import api_keys, last_use
+
+
+def check_secret(secret: str) -> None:
+    """Refuse a key of the other kind of deployment.
+
+    Raises:
+        KeyNotForTests, KeyForTests: as their names say.
+    """
+    if not api_keys.is_of_this_deployment(secret):
+        raise KeyNotForTests if conf.TEST_CLOCKS.value else KeyForTests
+
+
+def find_key(secret: str) -> Key | None:
+    """Return the valid key with this secret, and have its use recorded; None if there is none."""
+    found = api_keys.find_api_key(secret)
+    if found is None:
+        return None
+    last_use.note_use(found)
+    return Key(
+        digest=digest_of(secret),
+        name=found.name,
+        scopes=frozenset(found.granted_scopes),
+        holder_id=found.holder_id or None,
+        expires_at=found.expires_at,
+        requests_per_second=found.requests_per_second,
+        concurrent_requests=found.concurrent_requests,
+        id=found.pk,
+        labels=found.labels,
+    )
