@@ -1,0 +1,41 @@
+"""Who authenticates the calls: one function, registered once; without one each call gets 401, and a check says so."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from ledger import authentication
+from ledger.apps import check_authentication
+from ledger.authentication import Authentication, register, registered
+
+OF_KEYS = Authentication("ledger.keys.authenticating.find_key", "ledger.keys.authenticating.check_secret")
+
+
+def test_the_application_of_api_keys_is_registered_and_may_be_again() -> None:
+    register(OF_KEYS)
+    assert registered() == OF_KEYS
+    assert check_authentication(None) == []
+
+
+def test_a_second_function_is_refused_and_changes_nothing() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r'"shop.find_key" cannot authenticate calls: "ledger.keys.*" does'):
+        register(Authentication("shop.find_key"))
+    assert registered() == OF_KEYS
+
+
+def test_calls_that_nothing_authenticates_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "_registered", [])
+    (warning,) = check_authentication(None)
+    assert warning.id == "ledger.W008"
+    assert warning.hint is not None
+    assert "'ledger.keys'" in warning.hint
+
+
+def test_a_call_that_nothing_authenticates_gets_401(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
+    from django.test import Client
+
+    from ledger.testing import api_key
+
+    secret = api_key("ledger:read")
+    monkeypatch.setattr(authentication, "_registered", [])
+    answer = Client(headers={"Authorization": f"Bearer {secret}"}).get("/v1/holders/ada/balance")
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
