@@ -27,7 +27,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pytest_django.plugin import DjangoDbBlocker
 
 from ledger.keys import api_keys
-from ledger.models import SCOPES
+from ledger.scopes import SCOPES
 from tests.conftest import WebProcess, database_url, on_fresh_database, web_servers
 from tests.convince.judge import FALSIFICATIONS, Row, build_judge, judge
 from tests.convince.recording import play

@@ -40,6 +40,7 @@ from ledger.api.schemas import request_schemas
 from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, GroupBy, MetadataPair, Start
 from ledger.errors import Invalid
 from ledger.keys import api_keys
+from ledger.keys.api import schemas as key_schemas
 from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
 from ledger.shadow import schemas as shadow_schemas
@@ -76,6 +77,7 @@ Case = tuple[Any, str, str]
 def in_modules() -> dict[str, Shape[Any]]:
     """Every shape that a call takes, by name."""
     modules = (
+        key_schemas,
         portal_api,
         shadow_schemas,
         signal_schemas,
@@ -130,8 +132,8 @@ def in_modules() -> dict[str, Shape[Any]]:
     requests = {each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record)}
     bodies = [request_schemas.body_of(each) for each in requests if each not in (rules.Request, rules.PricedRequest)]
     bodies += [
-        request_schemas.NEW_KEY,
-        request_schemas.ROTATION,
+        key_schemas.NEW_KEY,
+        key_schemas.ROTATION,
         portal_api.PAGE_LINK,
         signal_schemas.WEBHOOK,
         signal_schemas.WEBHOOK_CHANGE,
