@@ -38,4 +38,4 @@ def test_a_call_that_nothing_authenticates_gets_401(monkeypatch: pytest.MonkeyPa
     secret = api_key("ledger:read")
     monkeypatch.setattr(authentication, "_registered", [])
     answer = Client(headers={"Authorization": f"Bearer {secret}"}).get("/v1/holders/ada/balance")
-    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Bearer realm="credit-ledger"')
