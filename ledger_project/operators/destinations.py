@@ -112,6 +112,17 @@ def _of_purchases() -> tuple[Action, ...]:
     )  # fmt: skip
 
 
+def _of_calls() -> tuple[Action, ...]:
+    if not apps.is_installed("ledger.keys"):
+        return ()
+    from ledger.keys.permissions import VIEW_APIKEY
+
+    return (
+        Action("Spend credits by a call", "use usage api reference documentation docs integrate curl", "API reference, to try out",
+               "api-reference", VIEW_APIKEY, fragment="/Credits/spendCredits"),
+    )  # fmt: skip
+
+
 def _of_keys() -> tuple[Action, ...]:
     if not apps.is_installed("ledger.keys"):
         return ()
@@ -126,8 +137,7 @@ def _of_keys() -> tuple[Action, ...]:
 
 ACTIONS: Final = (
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
-    Action("Spend credits by a call", "use usage api reference documentation docs integrate curl", "API reference, to try out",
-           "api-reference", VIEW_APIKEY, fragment="/Credits/spendCredits"),
+    *_of_calls(),
     Action(
         "Refund a spend", "give back credits money return", "open the spend, then Refund", "ledger_entrylisting_changelist",
         VIEW_ENTRYLISTING, {"kind": "spend"},
