@@ -118,8 +118,8 @@ def _of_calls() -> tuple[Action, ...]:
     from ledger.keys.permissions import VIEW_APIKEY
 
     return (
-        Action("Spend credits by a call", "use usage api reference documentation docs integrate curl", "API reference, to try out",
-               "api-reference", VIEW_APIKEY, fragment="/Credits/spendCredits"),
+        Action("Spend credits by a call", "use usage api reference documentation docs integrate curl",
+               "API reference, to try out", "api-reference", VIEW_APIKEY, fragment="/Credits/spendCredits"),
     )  # fmt: skip
 
 
