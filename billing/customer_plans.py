@@ -13,6 +13,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from billing import reads
+from billing.documents.printed_arithmetic import rates_of
 from billing.generator.run.preview import UpcomingInvoice, next_invoices
 from billing.models import Amendment, Customer, Plan, Subscription
 from billing.orders.subscriptions import Wish, amend_subscription, present
@@ -354,11 +355,11 @@ def _effect_rows(running: _Running, change: Callable[[], object], language: Lang
 
 
 def line_title(line: Mapping[str, Any], language: Language) -> str:
-    """Return the title of a line, with the rate and its component if it is billed by entries."""
-    entries = line["rating"].get("entries")
-    if not entries:
+    """Return the title of a line, with the rate and its component if it is billed by entries, or the rates of an overage."""
+    component = (line["rating"].get("entries") or {}).get("component")
+    named = ", ".join([*rates_of(line), *([component] if component else [])])
+    if not named:
         return str(line["title"])
-    named = ", ".join(entries[name] for name in ("rate", "component") if entries[name])
     return TEXTS[language.code]["by_rate"].format(title=line["title"], named=named)
 
 

@@ -24,6 +24,7 @@ from billing.documents.e_invoice_rules import (
     lacking_for_peppol,
     lacking_for_xrechnung,
 )
+from billing.documents.printed_arithmetic import rates_of
 from billing.documents.printed_pages import EURO, PLACE, DocumentSource
 from billing.models import CREDIT_NOTE
 from billing.rating.money import minor_digits
@@ -456,10 +457,10 @@ def _subscription(source: DocumentSource, line: Mapping[str, Any]) -> dict[str, 
 
 
 def _attributes(source: DocumentSource, line: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the rate and its component of what is billed by entries, as attributes of the item."""
-    entries = (line.get("rating") or {}).get("entries") or {}
-    texts = source.notation.texts
-    return [{"BT-160": texts[name], "BT-161": entries[name]} for name in ("rate", "component") if entries.get(name)]
+    """Return the rates of what entries tell, and the component of a price that bills one, as attributes of the item."""
+    texts, entries = source.notation.texts, (line.get("rating") or {}).get("entries") or {}
+    rates = [{"BT-160": texts["rate"], "BT-161": rate} for rate in rates_of(line)]
+    return rates + ([{"BT-160": texts["component"], "BT-161": entries["component"]}] if entries.get("component") else [])
 
 
 def _discount_reason(source: DocumentSource) -> str:

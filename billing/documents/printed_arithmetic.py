@@ -18,6 +18,8 @@ Step = Mapping[str, str | None]
 CREDITS: Final = "credits"
 """The credit type that has its name in the texts."""
 MICROSECONDS: Final = 1_000_000
+RATES_NAMED: Final = 5
+"""How many rates a line names; the others are one number."""
 DAYS_AT_MOST: Final = 400
 """The most days of a full period. A share with a larger base counts microseconds."""
 
@@ -70,7 +72,8 @@ class Notation:
 def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
     """Return the notes under a line that explain its amount; no note if quantity times price explains it.
 
-    What is billed by entries names the rate, and its component if the price is that of one.
+    What is billed by entries names the rate, and its component if the price is that of one; an overage the rates by which it was
+    used.
 
     Args:
         line: a line of `GET /v1/invoices/{id}`.
@@ -82,6 +85,7 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
         line = {**line, **included, "unit_amount": None}
     return [
         *_entries(notation, rating.get("entries")),
+        *_by_rate(notation, rating.get("by_rate")),
         *_conversion(notation, rating.get("conversion")),
         *_steps(notation, line, rating.get("steps") or []),
         *_share(notation, line, rating),
@@ -96,6 +100,24 @@ def _entries(notation: Notation, entries: Mapping[str, str | None] | None) -> It
     if entries:
         text = notation.texts["by_rate" if entries["component"] is None else "by_component"]
         yield text.format(rate=entries["rate"], component=entries["component"])
+
+
+def _by_rate(notation: Notation, by_rate: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
+    if by_rate:
+        parts = [
+            f"{each['rate'] or notation.texts['no_rate']} {notation.number(each['credits'])}" for each in by_rate[:RATES_NAMED]
+        ]
+        rest = sum(each["credits"] for each in by_rate[RATES_NAMED:])
+        parts += [f"{notation.texts['other']} {notation.number(rest)}"] if rest else []
+        yield notation.texts["by_rates"].format(parts=", ".join(parts))
+
+
+def rates_of(line: Mapping[str, Any]) -> list[str]:
+    """Return the rates by which the use of a line was decided, of an overage the most used ones; empty for other lines."""
+    rating = line.get("rating") or {}
+    if rating.get("entries"):
+        return [rating["entries"]["rate"]]
+    return [each["rate"] for each in rating.get("by_rate") or () if each["rate"]][:RATES_NAMED]
 
 
 def _conversion(notation: Notation, conversion: Mapping[str, str] | None) -> Iterator[str]:

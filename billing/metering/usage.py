@@ -681,13 +681,13 @@ def _on_overage(subscription_id: int, measures: Sequence[Measure]) -> list[Usage
     if not measures:
         return []
     ref, holder_id = Subscription.objects.values_list("ref", "customer__holder_id").get(pk=subscription_id)
-    used: dict[int, int] = {}
+    used: dict[int, dict[str | None, int]] = {}
     for credit_type in {credit_type_of(one.price) for one in measures}:
         places = [place for place, one in enumerate(measures) if credit_type_of(one.price) == credit_type]
         stretches = [(measures[place].start, measures[place].end) for place in places]
         amounts = overage_used(holder_id=holder_id, credit_type=credit_type, reference=ref, stretches=stretches)
         used |= dict(zip(places, amounts, strict=True))
-    return [Usage(Fraction(used[place])) for place in range(len(measures))]
+    return [Usage(Fraction(sum(used[place].values())), by_rate=tuple(used[place].items())) for place in range(len(measures))]
 
 
 def _by_events(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[Usage]:

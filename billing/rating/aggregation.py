@@ -84,6 +84,8 @@ class Usage:
             rated by itself; the quantity is their average.
         groups: of a price that groups its usage, the usage of each group, in the order of `in_order`. Each is rated and rounded
             by itself; the usage is their sum.
+        by_rate: of an overage, how much of it was used by which rate of the ledger, the most first; None: by no rate. It is only
+            shown, and no part of what a claim stores.
     """
 
     quantity: Fraction
@@ -96,6 +98,7 @@ class Usage:
     parts: tuple["Usage", ...] = ()
     levels: tuple[tuple[Fraction, Fraction], ...] = ()
     groups: tuple[tuple[Group, "Usage"], ...] = ()
+    by_rate: tuple[tuple[str | None, int], ...] = field(default=(), compare=False)
 
     def as_stored(self) -> dict[str, Any]:
         """Return the exact data that a claim stores; `stored_usage` reads it."""

@@ -22,7 +22,8 @@ WITH held AS (
     WHERE part ->> 5 = '2'
     GROUP BY 1
 )
-SELECT stretch.place, COALESCE(sum(granted.postpaid - COALESCE(back.credits, 0) - COALESCE(held.credits, 0)), 0)::bigint
+SELECT stretch.place, used_by.rate,
+    COALESCE(sum(granted.postpaid - COALESCE(back.credits, 0) - COALESCE(held.credits, 0)), 0)::bigint AS credits
 FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) WITH ORDINALITY AS stretch (starts_at, ends_at, place)
 LEFT JOIN LATERAL (
     SELECT sequence, postpaid
@@ -39,10 +40,21 @@ LEFT JOIN LATERAL (
     WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND refers_to = granted.sequence AND kind = 'revoke'
 ) AS back ON true
 LEFT JOIN held ON held.lot = granted.sequence
-GROUP BY stretch.place
-ORDER BY stretch.place
+-- What a grant was for is the entry after it; a capture without quantities is by the rate of its hold.
+LEFT JOIN LATERAL (
+    SELECT COALESCE(next.rating ->> 'rate', (
+        SELECT hold.rating ->> 'rate'
+        FROM ledger_entry AS hold
+        WHERE hold.holder_id = %(holder_id)s AND hold.credit_type = %(credit_type)s AND hold.sequence = next.refers_to
+            AND next.kind = 'capture'
+    )) AS rate
+    FROM ledger_entry AS next
+    WHERE next.holder_id = %(holder_id)s AND next.credit_type = %(credit_type)s AND next.sequence = granted.sequence + 1
+) AS used_by ON true
+GROUP BY stretch.place, used_by.rate
+ORDER BY stretch.place, credits DESC, used_by.rate
 """,
-    [integer, integer],
+    [integer, bytes.decode, integer],
 )
 
 # The instants of the grants about which something was recorded: themselves, what came back of them, what a hold of them captured.
@@ -76,8 +88,10 @@ CROSS JOIN LATERAL (
 
 def overage_used(
     *, holder_id: str, credit_type: str, reference: str, stretches: Sequence[tuple[datetime, datetime]]
-) -> list[int]:
-    """Return how many credits were used on overage in each stretch `[start, end)`, 0 or more.
+) -> list[dict[str | None, int]]:
+    """Return how many credits were used on overage in each stretch `[start, end)`, by the rate of the spend or hold.
+
+    Each number is above 0, the largest first; the rate is None for what was used without one.
 
     They count where they were granted: a capture or refund later belongs to the stretch of its hold or spend. What an open hold
     sets aside is not used yet.
@@ -96,7 +110,11 @@ def overage_used(
             "ends": array([end.isoformat() for end in ends]),
         }
     )
-    return [used for _, used in rows]
+    used: list[dict[str | None, int]] = [{} for _ in stretches]
+    for place, rate, credits_ in rows:
+        if credits_:
+            used[place - 1][rate] = credits_
+    return used
 
 
 def overage_changed(*, holder_id: str, credit_type: str, since: datetime) -> list[datetime]:

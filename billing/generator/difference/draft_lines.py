@@ -336,6 +336,8 @@ def _usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
     span, part = rated.due.span, rated.due.part
     late, continues = rated.due.is_late, bool(rated.due.continued)
     rating = rated.rating.as_dict() | span.price.conversion_facts(rated.usage) | span.price.entries_facts()
+    if not continues:
+        rating |= span.price.by_rate_facts(rated.usage)
     if rated.credit_change is not None:
         rating["covered"] = rated.credit_change.as_dict()
     moves_credits = rated.credit_change is not None and (rated.credit_change.units or rated.credit_change.credits)

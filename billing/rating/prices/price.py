@@ -342,6 +342,13 @@ class Price(Record, ABC):
         named = {"credit_type": self.entries.credit_type, "rate": self.entries.rate, "component": self.entries.component}
         return {"entries": named}
 
+    @staticmethod
+    def by_rate_facts(usage: Usage) -> dict[str, Any]:
+        """Return by which rates an overage was used, as a rating shows it; empty if by none."""
+        if not any(rate for rate, _ in usage.by_rate):
+            return {}
+        return {"by_rate": [{"rate": rate, "credits": credits_} for rate, credits_ in usage.by_rate]}
+
     # Units that credits pay for, of a model that declares `credits` ----------------------------------
 
     def free_quantity(self) -> Fraction | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from billing.documents.printed_arithmetic import Notation, calculation
+from billing.documents.printed_arithmetic import Notation, calculation, rates_of
 from billing.documents.printed_texts import COUNTRIES, TEXTS
 from billing.rating.aggregation import Event, Usage
 from billing.rating.prices.pricing import rate
@@ -114,6 +114,19 @@ def test_what_is_billed_by_entries_names_its_rate_before_the_steps(component: st
     found = line(price, "30", rating=parse_price({**METERED, **price}).entries_facts())
     assert [calculation_notes(found, language=language)[0] for language in (ENGLISH, GERMAN)] == expected
     assert calculation_notes(found)[1:] == ["30 − 10 free = 20 × 0.02 = 0.40"]
+
+
+def test_an_overage_says_by_which_rates_it_was_used_the_least_together() -> None:
+    by_rate = (("answers", 4000), (None, 900), *((f"image.{number}", 80 - number) for number in range(5)))
+    price = {"model": "unit", "unit_amount": "0.02"}
+    facts = parse_price({**METERED, **price}).by_rate_facts(Usage(Fraction(5_290), by_rate=by_rate))
+    found = line(price, "5290", rating=facts)
+    said = "Used by rate: answers 4,000, without a rate 900, image.0 80, image.1 79, image.2 78, other 153"
+    assert calculation_notes(found) == [said]
+    german = "Verbraucht nach Tarif: answers 4.000, ohne Tarif 900, image.0 80, image.1 79, image.2 78, übrige 153"
+    assert calculation_notes(found, language=GERMAN) == [german]
+    assert rates_of(found) == ["answers", "image.0", "image.1", "image.2", "image.3"]
+    assert parse_price({**METERED, **price}).by_rate_facts(Usage(Fraction(1), by_rate=((None, 1),))) == {}
 
 
 def test_a_part_of_a_period_a_discount_and_credits_each_have_their_note():

@@ -73,7 +73,8 @@ DOCUMENTS = {
     "by entries": document(
         line(100, rating={"entries": {"credit_type": "credits", "rate": "answers", "component": "output"}}),
         line(200, rating={"entries": {"credit_type": "credits", "rate": "images", "component": None}}),
-        taxes=(("S", "19", 300, 57),),
+        line(300, rating={"by_rate": [{"rate": "answers", "credits": 9}, {"rate": None, "credits": 6}]}),
+        taxes=(("S", "19", 600, 114),),
     ),
     "what gives back": document(line(3100), line(-1000), taxes=(("S", "19", 2100, 399),)),
     "two rates": document(line(3100), line(1000, "reduced", "7"), taxes=(("S", "19", 3100, 589), ("reduced", "7", 1000, 70))),
@@ -113,7 +114,7 @@ def test_what_is_billed_by_entries_has_its_rate_as_attributes_of_the_item(profil
     xml = e_invoice.e_invoice(source_of("by entries"), PROFILES[profile])
     assert xml is not None
     values = rb"<(?:ram:Description|cbc:Name)>(Rate|Component|Tarif|Komponente)</[^>]*>\s*<(?:ram|cbc):Value>([a-z]*)<"
-    assert [value for _, value in re.findall(values, xml)] == [b"answers", b"output", b"images"]
+    assert [value for _, value in re.findall(values, xml)] == [b"answers", b"output", b"images", b"answers"]
 
 
 def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -102,6 +102,29 @@ def test_what_is_used_beyond_the_allowance_is_invoiced_and_the_next_allowance_is
     assert_clean(holder)
 
 
+def test_the_line_says_by_which_rates_the_overage_was_used(holder):
+    for code in ("answers", "images"):
+        services.publish_rate(code=code, price=1, per=1, idempotency_key=code)
+    subscription = subscribed(holder, allowance=None)
+
+    def used(code: str, quantity: int) -> Any:
+        return services.spend(holder_id=holder, rate=code, quantity=quantity, idempotency_key=unique("spend"))
+
+    given_back, _ = used("images", 70), used("answers", 200)
+    refund(holder, given_back, 30)
+    spend(holder, 10)
+    held = services.hold(holder_id=holder, rate="images", quantity=50, idempotency_key="hold")
+    services.capture(holder_id=holder, hold=held.sequence, amount=60, over_capture="if_available", idempotency_key="capture")
+    services.hold(holder_id=holder, rate="images", quantity=500, idempotency_key="open")
+    move(holder, FEBRUARY)
+    run()
+    [line] = [each for each in Invoice.objects.get(subscription=subscription.pk, lines__price_key="overage").lines.all()
+              if each.price_key == "overage"]  # fmt: skip
+    by_rate = [{"rate": "answers", "credits": 200}, {"rate": "images", "credits": 100}, {"rate": None, "credits": 10}]
+    assert (line.quantity, line.rating["by_rate"]) == (310, by_rate)
+    assert_clean(holder)
+
+
 def test_the_check_finds_a_claim_that_is_not_the_sum_of_the_entries(holder):
     subscription = subscribed(holder, limit_credits=500)
     spend(holder, 1_100)
