@@ -385,6 +385,18 @@ def test_an_example_that_runs_is_of_a_language_that_runs_here(page: str) -> None
     assert others == [], "declare them in tests/clients/not_run.toml, or write them as `sh`, `console`, `python` or in tabs"
 
 
+WITHOUT_TABS = 15
+"""So many guides still show calls with curl alone. A guide that gets tabs lowers it; a new one has them."""
+
+
+def test_no_more_guides_than_before_show_calls_in_one_language() -> None:
+    calling = [page for page in with_examples() if page.startswith(("tutorial", "how-to/")) and "curl -s" in text_of(page)]
+    without = [page for page in calling if TAB.search((DOCS / page).read_text()) is None]
+    assert "tutorial.md" in calling
+    assert "tutorial.md" not in without
+    assert len(without) == WITHOUT_TABS, without
+
+
 NAMES = re.compile(r"""/holders/([^/"?\s]+)|"(?:ref|holder_id|customer|subscription|plan|meter|pack|to)": "([^"]+)\"""")
 
 OF_THE_DEMO = frozenset(
