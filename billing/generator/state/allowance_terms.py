@@ -32,7 +32,7 @@ from billing.generator.state.allowance_times import (
     reconcile_allowances,
     settled_start,
 )
-from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, give_back
+from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, allowance_difference, give_back
 from billing.generator.state.claims import LONG_AGO
 from billing.generator.state.subscription_state import (
     BillableItems,
@@ -90,8 +90,12 @@ class _Terms(NamedTuple):
     parts: tuple[ledger.GrantPart, ...]
 
 
+OVERLAPPING: Final = """
+    SELECT id, starts_at, ends_at, (snapshot ->> 'amount')::bigint FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at < %s AND ends_at > %s
+"""
 CLAIM_OF_LOT: Final = """
-    SELECT id, starts_at, ends_at, (snapshot ->> 'amount')::bigint, ARRAY[]::text[] FROM billing_claim
+    SELECT id, starts_at, ends_at, (snapshot ->> 'amount')::bigint FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND snapshot ->> 'holder_id' = %s
         AND snapshot ->> 'credit_type' = %s AND (snapshot ->> 'grant')::bigint = %s AND ends_at > %s
 """
@@ -125,8 +129,28 @@ def claim_granted(
         # What went back first: a part of another credit type may be for the same time.
         for one, credit_type in granted:
             returned += _claim_returned(lock, subscription, credit_type, one)
-            found += [_claim(subscription, spans, credit_type, one)] if one.amount else []
+            if one.amount:
+                returned += _cut_overlapping(lock, subscription, spans, one)
+                found.append(_claim(subscription, spans, credit_type, one))
     return found, returned
+
+
+def _cut_overlapping(
+    lock: Lock, subscription: SubscriptionState, spans: Sequence[AllowanceSpan], granted: ledger.GrantedPeriod
+) -> list[AllowanceReturn]:
+    """Cut the claims for the time of what the ledger granted: those that kept all credits, and those that only a run can cut."""
+    start, end = granted.starts_at, granted.ends_at
+    claims = fetch_rows(_held_allowance, OVERLAPPING, [subscription.id, end, start])
+    if not claims:
+        return []
+    known = {one.claim.id: one for one in allowance_difference(lock, subscription, spans, start, start).cut}
+    # What other terms overtook since is compared with the target next.
+    unknown = {one.id: CutAllowance(one, max(one.start, start), one.amount if one.start < start else 0) for one in claims}
+    return give_back(lock, subscription, [known.get(one.id, unknown[one.id]) for one in claims])
+
+
+def _held_allowance(claim_id: int, start: datetime, end: datetime, amount: int) -> HeldAllowance:
+    return HeldAllowance(claim_id, start, end, amount, [])
 
 
 def _claim_returned(
@@ -136,7 +160,7 @@ def _claim_returned(
     returned: list[AllowanceReturn] = []
     for back in granted.taken_back:
         claims = fetch_rows(
-            HeldAllowance, CLAIM_OF_LOT, [subscription.id, subscription.holder_id, credit_type, back.lot, granted.starts_at]
+            _held_allowance, CLAIM_OF_LOT, [subscription.id, subscription.holder_id, credit_type, back.lot, granted.starts_at]
         )
         for claim in claims:
             cut = CutAllowance(claim, max(granted.starts_at, claim.start), claim.amount - back.amount)

@@ -15,7 +15,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from ledger import services
 from ledger.errors import InsufficientCredits, Invalid
 from ledger.models import Entry
-from tests.billing.factories import amend
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, recurring, unique
 from tests.billing.findings import findings_of
 from tests.billing.generator.state.test_allowance_changes import (
     CHANGES,
@@ -159,6 +159,33 @@ def test_what_is_spent_before_a_change_does_not_go_back_by_the_clock(spent: int,
     assert available(holder) == 0
 
 
+def test_a_change_that_takes_no_credit_back_cuts_the_claim_too() -> None:
+    """The billing day moves by hours: all days of the period are used, and its claim would reach into the next one."""
+    noon, morning = day(1) + timedelta(hours=12), day(2) + timedelta(hours=6)
+    holder, subscription = ordered(plan_of(10, "10.00", MONTH), started_at=noon)
+    run_at(holder, subscription, noon)
+    amend(subscription, morning, anchor_at=morning)
+    spend_at(holder, morning, 10 + 10)
+    run_at(holder, subscription, morning)
+    assert claims(subscription) == [("01-01", "02-01", 10), ("02-01", "03-01", 10)]
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(noon, day(3) + timedelta(hours=6))]
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+def test_a_part_after_a_change_that_only_a_run_can_make_is_claimed_when_the_run_is_late() -> None:
+    """What rolls over is cut by a run; the plan after it grants by the clock."""
+    holder, subscription = ordered(plan_of(310, "31.00", MONTH, rollover_cap=20))
+    run_at(holder, subscription, day(1))
+    amend(subscription, day(1, 11), paused=True)
+    amend(subscription, day(1, 21), paused=False)
+    amend(subscription, day(1, 21), plan=plan_of(620, "62.00", MONTH))
+    move(holder, day(1, 21))
+    spend(holder, 1)
+    run_at(holder, subscription, day(1, 21))
+    assert claims(subscription) == [("01-01", "01-11", 100), ("01-21", "02-01", 220)]
+    assert findings_of("credits", "ledger", "billing") == []
+
+
 def test_a_change_that_is_withdrawn_before_it_comes_takes_nothing_back() -> None:
     holder, subscription = ordered(plan_of(100, "10.00", MONTH))
     amend(subscription, day(1, 10), ends_at=day(1, 10), sets_end=True)
@@ -178,6 +205,43 @@ def test_an_order_for_the_past_is_made_good_by_the_ledger_at_once() -> None:
     done = run_at(holder, subscription, day(1, 15))
     assert [one.amount for one in done.allowances] == [-71, 709]
     assert (available(holder), days_of(subscription, Claim.Kind.ALLOWANCE)) == (0, [(day(1), day(2))])
+
+
+def test_a_withdrawn_end_brings_what_it_had_cut_off_with_the_order() -> None:
+    holder, subscription = ordered(plan_of(310, "31.00", MONTH), ends_at=day(1, 11))
+    run_at(holder, subscription, day(1))
+    assert available(holder) == 100
+    amend(subscription, day(1, 5), ends_at=None, sets_end=True)
+    spend(holder, 310)
+    assert granted(holder) == [("01-01", 100), ("01-01", 210)]
+    run_at(holder, subscription, day(1, 5))
+    assert (available(holder), claims(subscription)) == (0, [("01-01", "01-11", 100), ("01-11", "02-01", 210)])
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+def test_an_order_that_begins_in_the_past_leaves_what_has_expired_to_a_run() -> None:
+    holder = unique("holder")
+    move(holder, day(3, 10))
+    subscription = SubscriptionFactory(
+        customer=CustomerFactory(holder_id=holder).ref, plan=plan_of(100, "10.00", MONTH), started_at=day(1)
+    )
+    assert granted(holder) == []
+    spend_at(holder, day(4), 100)
+    run_at(holder, subscription, day(4))
+    assert [amount for *_, amount in claims(subscription)] == [0, 0, 0, 100]
+
+
+@pytest.mark.parametrize(("quantity", "amount"), [("1.5", 10), ("0.1", 0)])
+def test_fractions_of_credits_are_rounded_down_for_each_period(quantity: str, amount: int) -> None:
+    seats = [recurring(key="seats", unit_amount="5.00", model="unit")]
+    plan = PlanFactory(prices=seats, interval=MONTH, allowance={"amount": 7, "per_quantity_of": "seats"})
+    holder, subscription = ordered(plan.code, quantities={"seats": Decimal(quantity)})
+    for month in (1, 2, 3):
+        spend_at(holder, day(month), amount)
+    assert len(granted(holder)) == (3 if amount else 0)
+    run_at(holder, subscription, day(3))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(4))]
+    assert run_at(holder, subscription, day(3)).allowances == []
 
 
 # Late, in steps and in time --------------------------------------------------------------------------
