@@ -1,6 +1,6 @@
 """Checks of the consistency of billing's data. Reads only."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from django.db import InterfaceError, OperationalError, transaction
@@ -265,9 +265,17 @@ class _NamedEntry(NamedTuple):
         return cross_check.EntryRef(self.holder_id, self.credit_type, self.sequence, self.kind)
 
 
-def check() -> list[dict[str, str]]:
-    """Return every violation of a law of billing, as a finding; empty if there are no violations."""
-    return [{"finding": name, "what": what} for name, findings in laws() for what in findings]
+def check(progress: Callable[[int, int], None] = lambda done, total: None) -> list[dict[str, str]]:
+    """Return every violation of a law of billing, as a finding; empty if there are no violations.
+
+    Args:
+        progress: takes how many laws are checked, and of how many; called after each.
+    """
+    every, found = list(laws()), list[dict[str, str]]()
+    for number, (name, findings) in enumerate(every, 1):
+        found += [{"finding": name, "what": what} for what in findings]
+        progress(number, len(every))
+    return found
 
 
 def laws() -> Iterator[tuple[str, Iterable[str]]]:

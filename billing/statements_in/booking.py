@@ -69,12 +69,20 @@ class BookedFile:
     left: list[BankReceipt] = field(default_factory=list)
 
 
-def book(statements: Sequence[Statement], content: bytes, *, actor: str, dry_run: bool = False) -> BookedFile:
+def book(
+    statements: Sequence[Statement],
+    content: bytes,
+    *,
+    actor: str,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> BookedFile:
     """Book each receipt that names one invoice or one order of a pack, once; leave all others with the reason.
 
     Args:
         content: the file that the statements were read from.
         dry_run: only say what would become of them.
+        progress: takes how many entries are done, and of how many; called after each.
 
     Raises:
         BankFileInvalid: the sums of the file do not agree; nothing of it was booked.
@@ -83,11 +91,12 @@ def book(statements: Sequence[Statement], content: bytes, *, actor: str, dry_run
     file = hashlib.sha256(content).hexdigest()
     entries = name_entries(statements)
     outcome = BookedFile(pending=sum(len(statement.entries) for statement in statements) - len(entries))
-    for named in entries:
+    for number, named in enumerate(entries, 1):
         if named.entry.amount < 0:
             outcome.outgoing += 1
         elif named.entry.amount > 0:
             _settle(named, file, outcome, actor=actor, dry_run=dry_run)
+        progress(number, len(entries))
     return outcome
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from billing.generator.activations import expire_due
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import stop_with_progress
 
 DONE, SOME_FAILED = 0, 4
 
@@ -34,8 +35,13 @@ class Command(CommandWithExamples):
 
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Expire them, print the summary, and exit with the code that `help` explains."""
-        with collect_end_signals() as received:
-            found = expire_due(dry_run=dry_run, stop=lambda: bool(received))
+        with (
+            collect_end_signals() as received,
+            stop_with_progress(
+                received, self.stderr, options, "Expiring", "orders", lambda: expire_due(dry_run=True).expired
+            ) as stop,
+        ):
+            found = expire_due(dry_run=dry_run, stop=stop)
         code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))

@@ -36,6 +36,7 @@ from ledger.errors import Invalid
 from ledger.management.arguments import instant
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import progress_of
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Command(CommandWithExamples):
         if given["explain"]:
             return self._explain(given["explain"], job.options, given["format"])
         if given["check"]:
-            return self._check(job.options, given["format"])
+            return self._check(job.options, given)
         if given["list_due"]:
             return self._list_due(job, given["format"])
         code = self._run(job, given)
@@ -224,15 +225,15 @@ class Command(CommandWithExamples):
             self.stderr.write(f"No subscription is due as of {as_of}.")
         return None
 
-    def _check(self, options: Options, form: str) -> None:
-        with transaction.atomic(), connection.cursor() as cursor:
+    def _check(self, options: Options, given: dict[str, Any]) -> None:
+        with transaction.atomic(), connection.cursor() as cursor, progress_of(self.stderr, given, "Checking", "laws") as progress:
             # A law is one query over all documents.
             cursor.execute("SET LOCAL statement_timeout = 0")
-            findings = consistency.check()
+            findings = consistency.check(progress)
             never = [one.as_dict() for one in find_unbilled_usage(lookback=options.late_lookback)]
             e_invoices = count_e_invoices(since=timezone.now().date() - E_INVOICES_OF).as_dict()
         found = {"findings": findings, "count": len(findings), "usage_never_billed": never, "e_invoices": e_invoices}
-        self._show(found, form, check_text)
+        self._show(found, given["format"], check_text)
         if findings:
             sys.exit(ERROR)
 

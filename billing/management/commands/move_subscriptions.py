@@ -9,6 +9,7 @@ from typing import Any
 from billing.orders.plan_move_walk import carry_out
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import stop_with_progress
 
 DONE, SOME_FAILED = 0, 3
 
@@ -34,8 +35,13 @@ class Command(CommandWithExamples):
 
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Move them, print the summary, and exit with the code that `help` explains."""
-        with collect_end_signals() as received:
-            found = carry_out(dry_run=dry_run, stop=lambda: bool(received))
+        with (
+            collect_end_signals() as received,
+            stop_with_progress(
+                received, self.stderr, options, "Moving", "subscriptions", lambda: carry_out(dry_run=True).looked_at
+            ) as stop,
+        ):
+            found = carry_out(dry_run=dry_run, stop=stop)
         code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))

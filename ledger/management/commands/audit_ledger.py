@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error, connections
 
 from ledger.audit.anchors import AnchorUnreadable
@@ -18,7 +18,7 @@ from ledger.audit.reports import Report
 from ledger.audit.sessions import connector
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
-from ledger.management.progress import progress_bar
+from ledger.management.progress import progress_of
 from ledger.records import check
 from ledger.values import Holder
 
@@ -66,15 +66,14 @@ class Command(CommandWithExamples):
         )
         parser.add_argument("--database", default="default", help="default: %(default)s")
 
-    def handle(self, *, format: str, no_progress: bool, **options: Any) -> None:  # noqa: A002
+    def handle(self, *, format: str, **options: Any) -> None:  # noqa: A002
         """Print the report; exit 1 if the audit found violations."""
         _check(options)
         # Checks the database, which the audit's own sessions do not do. If it is away, they report that.
         with suppress(Error):
             connections[options["database"]].ensure_connection()
-        shows_progress = not no_progress and sys.stderr.isatty()
         try:
-            report = _audited(options, shows_progress=shows_progress)
+            report = _audited(self.stderr, options)
         except (AnchorUnreadable, OSError) as error:
             raise CommandError(str(error), returncode=BAD_ARGUMENTS) from error
         except psycopg.Error as error:
@@ -102,12 +101,12 @@ def _check(options: dict[str, Any]) -> None:
         raise CommandError(f"--holder {error.facts['detail']}", returncode=BAD_ARGUMENTS) from error
 
 
-def _audited(options: dict[str, Any], *, shows_progress: bool) -> Report:
+def _audited(stderr: OutputWrapper, options: dict[str, Any]) -> Report:
     connect = partial(connector, options["database"])
     of_all = {
         "anchor_to_write": options["anchor_write"],
         "anchor_to_check": options["anchor_check"],
         "findings_kept": options["findings"],
     }
-    with progress_bar("Auditing", "entries", shown=shows_progress) as progress:
+    with progress_of(stderr, options, "Auditing", "entries") as progress:
         return audit_ledger(connect, options["workers"], holder_id=options["holder"], progress=progress, **of_all)

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
-from ledger.management.progress import progress_bar
+from ledger.management.progress import progress_of
 from ledger.services.expiration import ExpirationSummary, book_all_expirations
 from ledger.units import units_of
 
@@ -49,8 +49,7 @@ class Command(CommandWithExamples):
             raise CommandError("--limit must be 1 or more", returncode=BAD_ARGUMENTS)
         if not 1 <= workers <= 32:
             raise CommandError("--workers must be 1 .. 32", returncode=BAD_ARGUMENTS)
-        shown = not options["no_progress"] and sys.stderr.isatty()
-        with collect_end_signals() as received, progress_bar("Expiring", "accounts", shown=shown) as progress:
+        with collect_end_signals() as received, progress_of(self.stderr, options, "Expiring", "accounts") as progress:
             summary = book_all_expirations(
                 limit=limit,
                 dry_run=options["dry_run"],

@@ -9,6 +9,7 @@ from typing import Any
 
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import stop_with_progress
 from ledger.services.recurring_grants import RecurringSummary, grant_all_due
 from ledger.units import units_of
 
@@ -37,8 +38,13 @@ class Command(CommandWithExamples):
 
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Make the grants, print the summary, and exit with the code that `help` explains."""
-        with collect_end_signals() as received:
-            summary = grant_all_due(dry_run=dry_run, stop=lambda: bool(received))
+        with (
+            collect_end_signals() as received,
+            stop_with_progress(
+                received, self.stderr, options, "Making", "grants", lambda: grant_all_due(dry_run=True).due
+            ) as stop,
+        ):
+            summary = grant_all_due(dry_run=dry_run, stop=stop)
         code = SIGNALLED + received[0] if received else _exit_code(summary)
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(summary) | {"exit_code": code}, indent=2))

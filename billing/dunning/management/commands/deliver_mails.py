@@ -9,6 +9,7 @@ from typing import Any
 from billing.dunning.delivery import deliver_due
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import stop_with_progress
 
 DONE, SOME_FAILED = 0, 3
 
@@ -34,8 +35,11 @@ class Command(CommandWithExamples):
 
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Try them, print the summary, and exit with the code that `help` explains."""
-        with collect_end_signals() as received:
-            found = deliver_due(dry_run=dry_run, stop=lambda: bool(received))
+        with (
+            collect_end_signals() as received,
+            stop_with_progress(received, self.stderr, options, "Sending", "mails", lambda: deliver_due(dry_run=True).due) as stop,
+        ):
+            found = deliver_due(dry_run=dry_run, stop=stop)
         code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))

@@ -9,8 +9,14 @@ from typing import Any
 from billing.dunning.reminding import remind_due
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import stop_with_progress
 
 DONE, SOME_FAILED = 0, 4
+
+
+def _count() -> int:
+    due = remind_due(dry_run=True)
+    return due.reminded + due.resumed
 
 
 class Command(CommandWithExamples):
@@ -34,8 +40,11 @@ class Command(CommandWithExamples):
 
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Remind, print the summary, and exit with the code that `help` explains."""
-        with collect_end_signals() as received:
-            found = remind_due(dry_run=dry_run, stop=lambda: bool(received))
+        with (
+            collect_end_signals() as received,
+            stop_with_progress(received, self.stderr, options, "Reminding", "invoices", _count) as stop,
+        ):
+            found = remind_due(dry_run=dry_run, stop=stop)
         code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))

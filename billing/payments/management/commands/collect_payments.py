@@ -12,6 +12,7 @@ from billing.payments.due_intents import advance_due
 from billing.payments.providers.configured import load_packages
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import stop_with_progress
 
 DONE, BAD_ARGUMENTS, SOME_FAILED = 0, 2, 3
 
@@ -51,8 +52,18 @@ class Command(CommandWithExamples):
             raise CommandError("--workers must be 1 .. 32", returncode=BAD_ARGUMENTS)
         if stay and dry_run:
             raise CommandError("--stay and --dry-run exclude each other", returncode=BAD_ARGUMENTS)
-        with collect_end_signals() as received:
-            sums = advance_due(dry_run=dry_run, stop=lambda: bool(received), workers=workers, stays=stay)
+        with (
+            collect_end_signals() as received,
+            stop_with_progress(
+                received,
+                self.stderr,
+                options | {"no_progress": stay},
+                "Collecting",
+                "payments",
+                lambda: advance_due(dry_run=True).due,
+            ) as stop,
+        ):
+            sums = advance_due(dry_run=dry_run, stop=stop, workers=workers, stays=stay)
         code = SIGNALLED + received[0] if received else SOME_FAILED if sums.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(sums) | {"exit_code": code}, indent=2))

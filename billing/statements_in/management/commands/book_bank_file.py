@@ -18,6 +18,7 @@ from billing.statements_in.formats import declared_formats, find_reader, guess_f
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.statements import MAX_BYTES, BankFileInvalid, Statement, StatementEntry
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import progress_of
 
 DONE, SOME_LEFT = 0, 3
 LINES_SHOWN = 3
@@ -68,7 +69,8 @@ class Command(CommandWithExamples):
             statements = _with_currency(_read(content, options), options["currency"])
             if is_text:
                 self.stdout.write(_first_lines(statements))
-            outcome = book(statements, content, actor=options["actor"], dry_run=dry_run)
+            with progress_of(self.stderr, options, "Booking", "entries") as progress:
+                outcome = book(statements, content, actor=options["actor"], dry_run=dry_run, progress=progress)
         except (OSError, BankFileInvalid) as error:
             raise CommandError(f"{file}: {error}. Nothing was booked.") from error
         self.stdout.write(_text(outcome, dry_run) if is_text else _json(outcome, dry_run))

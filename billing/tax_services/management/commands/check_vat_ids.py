@@ -10,6 +10,7 @@ from billing.tax_services.checking import PER_MINUTE, check_due
 from ledger import conf
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import stop_with_progress
 
 DONE, SOME_FAILED = 0, 3
 
@@ -36,8 +37,13 @@ class Command(CommandWithExamples):
 
     def handle(self, *, dry_run: bool, **options: Any) -> None:
         """Look them up, print the summary, and exit with the code that `help` explains."""
-        with collect_end_signals() as received:
-            found = check_due(dry_run=dry_run, stop=lambda: bool(received))
+        with (
+            collect_end_signals() as received,
+            stop_with_progress(
+                received, self.stderr, options, "Looking up", "VAT ids", lambda: check_due(dry_run=True).due
+            ) as stop,
+        ):
+            found = check_due(dry_run=dry_run, stop=stop)
         code = SIGNALLED + received[0] if received else SOME_FAILED if found.unavailable or found.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))

@@ -12,6 +12,7 @@ from ledger.exports import EXPORTS, export
 from ledger.management.arguments import instant
 from ledger.management.examples import CommandWithExamples
 from ledger.management.files import whole_file
+from ledger.management.progress import progress_of
 
 FILTERS = {
     "holder": "only this holder",
@@ -62,5 +63,9 @@ class Command(CommandWithExamples):
         if output is None:
             sys.stdout.buffer.writelines(pieces)
             return
-        with whole_file(output) as part, part.open("wb") as file:
-            file.writelines(pieces)
+        with whole_file(output) as part, part.open("wb") as file, progress_of(self.stderr, options, "Writing", "bytes") as update:
+            written = 0
+            for piece in pieces:
+                written += file.write(piece)
+                update(written, None)
+            update(written, written)

@@ -15,7 +15,7 @@ from ledger.exchange.import_rows import KEY_PREFIX, OPERATIONS, ImportRow, RowEr
 from ledger.exchange.imports import RESULTS, Compared, Difference, Importer, ImportSummary, RowOutcome, compare_first, differences
 from ledger.exchange.sources import LeftOut, SourceError, SourceRows, Terms, Total, declared_sources, find_source, whole_export_of
 from ledger.management.examples import CommandWithExamples
-from ledger.management.progress import progress_bar
+from ledger.management.progress import progress_of
 from ledger.previews import preview
 from ledger.rules.entries import BY_AN_IMPORT
 from ledger.values import FieldError
@@ -94,10 +94,9 @@ class Command(CommandWithExamples):
                 )
             rows = _rows(file, source, terms, actor)
             importer = Importer(ImportSummary(MOST_ERRORS))
-            shown = not options["no_progress"] and self.stderr.isatty()
             with (
                 preview(one_snapshot=True) if dry_run else nullcontext(),
-                progress_bar("Importing", "rows", shown=shown) as update,
+                progress_of(self.stderr, options, "Importing", "rows") as update,
             ):
                 workers = 1 if dry_run else options["workers"]
                 importer.import_all(rows, workers=workers, done=lambda done: update(done, count))

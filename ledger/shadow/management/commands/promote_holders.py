@@ -14,7 +14,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from ledger.errors import Invalid, OutcomeUnknown, Retryable
 from ledger.management.examples import CommandWithExamples
-from ledger.management.progress import progress_bar
+from ledger.management.progress import progress_of
 from ledger.shadow.promoting import BEFORE, MAX_HOLDERS, MOVED, RESULTS, Move, MoveResult, bring_back, candidates, promote
 
 SOME_STAY, WRONG, AGAIN = 1, 2, 4
@@ -57,10 +57,10 @@ class Command(CommandWithExamples):
         done: Counter[str] = Counter()
         stay: list[MoveResult] = []
         batches = _all(options["batch"]) if file is None else _in_batches(_moves_of(file), options["batch"])
-        options |= {"actor": f"command:{getpass.getuser()}", "shown": not options["no_progress"] and self.stderr.isatty()}
+        options |= {"actor": f"command:{getpass.getuser()}"}
         try:
             with ExitStack() as stack:
-                update = stack.enter_context(progress_bar("Moving", "holders", shown=options["shown"]))
+                update = stack.enter_context(progress_of(self.stderr, options, "Moving", "holders"))
                 rows = None if options["out"] is None else csv.writer(stack.enter_context(options["out"].open("w", newline="")))
                 if rows is not None:
                     rows.writerow(COLUMNS)

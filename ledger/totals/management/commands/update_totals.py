@@ -7,7 +7,7 @@ from typing import Any
 
 from ledger.errors import LockBusy
 from ledger.management.examples import CommandWithExamples
-from ledger.management.progress import progress_bar
+from ledger.management.progress import progress_of
 from ledger.totals.closing import TotalsDisagree, close_months
 from ledger.totals.counting import count_entries
 
@@ -36,8 +36,7 @@ class Command(CommandWithExamples):
     def handle(self, **options: Any) -> None:
         """Count, close, report the progress, and exit with a code of `help`."""
         try:
-            shown = not options["no_progress"] and sys.stderr.isatty()
-            with progress_bar("Counting", "hours", shown=shown) as progress:
+            with progress_of(self.stderr, options, "Counting", "hours") as progress:
                 counted = count_entries(progress=progress)
             closed = close_months()
         except LockBusy:
