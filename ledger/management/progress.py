@@ -20,7 +20,8 @@ VERBOSE: Final = 2
 
 def is_shown(stream: OutputWrapper, options: Mapping[str, Any]) -> bool:
     """Return whether a command with these options and this standard error shows its progress."""
-    return not options.get("no_progress") and (stream.isatty() or options.get("verbosity", 1) >= VERBOSE)
+    verbosity = options.get("verbosity", 1)
+    return not options.get("no_progress") and verbosity > 0 and (stream.isatty() or verbosity >= VERBOSE)
 
 
 @contextmanager

@@ -5,10 +5,11 @@ times are relative to the instant at which the first entry was recorded; a later
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from billing.models import Invoice
 from ledger import reads, services
@@ -20,6 +21,9 @@ __all__ = ["HOLDERS", "METER", "PLAN", "TAKEN_BY_GUIDES", "DemoSummary", "seed_d
 
 ANCHOR = "nimbus-research"
 """The holder whose first entry says when the demo was made."""
+
+PARTS: Final = (sales.make_catalogue, sales.make_customers, sales.make_documents, make_present)
+"""What is made after the history, each by the instant at which the demo was made."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +50,21 @@ def _without_refusals_in_the_log() -> Iterator[None]:
 
 
 @_without_refusals_in_the_log()
-def seed_demo() -> DemoSummary:
-    """Make the demo data, or the missing part of it."""
+def seed_demo(progress: Callable[[int, int], None] = lambda done, total: None) -> DemoSummary:
+    """Make the demo data, or the missing part of it.
+
+    Args:
+        progress: takes how many parts are made, and of how many; called after each.
+    """
     anchor = services.grant(
         holder_id=ANCHOR, amount=5_000, idempotency_key="demo:anchor", actor="admin:demo", reason="internal experiments"
     )
     made_at = anchor.recorded_at
     make_history(ends_at=made_at - timedelta(minutes=5))
-    sales.make_catalogue(made_at)
-    sales.make_customers(made_at)
-    sales.make_documents(made_at)
-    make_present(made_at)
+    progress(1, 1 + len(PARTS))
+    for number, make in enumerate(PARTS, 2):
+        make(made_at)
+        progress(number, 1 + len(PARTS))
     holders = [ANCHOR, *HOLDERS]
     accounts = [account for holder_id in holders for account in reads.accounts(holder_id)]
     refusals = sum(len(reads.refusals(holder_id)) for holder_id in holders)

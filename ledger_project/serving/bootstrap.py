@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -46,6 +45,7 @@ from ledger_project.database.catalogue import changed_since_prepared, record_cat
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
 from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving import postgres
+from ledger_project.serving.steps import step
 from ledger_project.serving.web import PREPARED_WHEN_FREE
 
 logger = logging.getLogger(__name__)
@@ -330,9 +330,8 @@ def seed() -> Secrets:
         # served yet that should come first.
         hashed = None if password is None else aside.submit(make_password, password, hasher=PBKDF2PasswordHasher())
         if is_unused and "demo" in get_commands():
-            sys.stderr.write("Making a demo company: Nimbus Computing, with three months of history …\n")
-            sys.stderr.flush()
-            call_command("demo", verbosity=0)
+            with step("Making a demo company: Nimbus Computing, with three months of history", "The demo company is made"):
+                call_command("demo", verbosity=0)
     if hashed is not None:
         get_user_model().objects.create(username=OPERATOR, password=hashed.result(), is_staff=True, is_superuser=True)
     key = _make_api_key(is_unused)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from ledger_project.serving import postgres, supervisor, timetable_worker
 from ledger_project.serving.loopback import also_on_ipv6
 from ledger_project.serving.postgres.credentials import free_port
+from ledger_project.serving.steps import step
 from ledger_project.serving.supervisor import Signals, Stop, WebServer
 from ledger_project.serving.web import (
     BASE_DIR,
@@ -93,11 +94,11 @@ def serve(data_dir: Path) -> None:
         ):
             with gate:
                 if server is not None:
-                    _say("Starting PostgreSQL …")
-                    with signals.held_back():
+                    with step("Starting PostgreSQL", "PostgreSQL has started"), signals.held_back():
                         server.start()
-                _say("Preparing the database …")
-                _announce(_prepare(server), port, pages_port)
+                with step("Preparing the database", "The database is ready"):
+                    made = _prepare(server)
+                _announce(made, port, pages_port)
             with _worker(data_dir, signals) if has_timetable else nullcontext() as worker:
                 supervisor.keep_running(web, None if server is None else supervisor.Database(server), worker)
 
@@ -113,12 +114,6 @@ def _prepare(server: postgres.Server | None) -> "Secrets":
         return bootstrap.prepare(server)
     except bootstrap.NotPrepared as error:
         raise StartRefused(str(error)) from error
-
-
-def _say(what: str) -> None:
-    """Say on the terminal what the start does at the moment; what programs read on standard output stays as it is."""
-    sys.stderr.write(f"{what}\n")
-    sys.stderr.flush()
 
 
 def _announce(made: "Secrets", port: int, pages_port: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import progress_of
 from ledger_project.demonstration import seed_demo
 
 
@@ -25,7 +26,8 @@ class Command(CommandWithExamples):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make the demo data, or the missing part of it, and print its size."""
-        made = seed_demo()
+        with progress_of(self.stderr, options, "Making the demo", "parts") as progress:
+            made = seed_demo(progress)
         if options["format"] == "json":
             self.stdout.write(json.dumps(asdict(made), indent=2))
         elif options["verbosity"]:

@@ -18,7 +18,6 @@ QUICK = {
     "api_keys": "one key, or a bounded list",
     "books": "sums that closing a month has made",
     "deliver_signals": "it runs until it is ended, and the gauges say what waits",
-    "demo": "one company, in a few seconds",
     "doctor": "a bounded number of checks",
     "erase_customer": "one customer",
     "export_customer": "one customer",
@@ -65,14 +64,15 @@ def test_verbose_lines_leave_out_a_total_that_nobody_knows(monkeypatch: pytest.M
     assert lines_of([1, 11], [(5, None), (2_500, None)], monkeypatch) == ["Checking: 2,500 entries"]
 
 
-@pytest.mark.parametrize("options", [{}, {"verbosity": 1}, {"verbosity": 2, "no_progress": True}])
+@pytest.mark.parametrize("options", [{}, {"verbosity": 1}, {"verbosity": 2, "no_progress": True}, {"verbosity": 0}])
 def test_pipes_and_logs_get_no_progress_and_a_run_counts_nothing_for_it(options: dict[str, Any]) -> None:
     written = StringIO()
     count = Mock(return_value=2)
     with progress.stop_with_progress([], OutputWrapper(written), options, "Sending", "mails", count) as stop:
         assert stop() is False
     assert (written.getvalue(), count.call_count) == ("", 0)
-    assert progress.is_shown(OutputWrapper(Terminal()), {"verbosity": 1})
+    shown = [progress.is_shown(OutputWrapper(Terminal()), {"verbosity": each}) for each in (0, 1)]
+    assert shown == [False, True]
 
 
 def test_a_run_stops_at_a_signal_while_it_shows_its_progress() -> None:
