@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from billing.admin.cells import money_text
-from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.fields import OrderForm, names_of
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import MINUTE
 from billing.models import Plan, PlanMove
@@ -39,8 +39,8 @@ class PlanMoveForm(OrderForm, RequestForm[NewPlanMove]):
     declared = NewPlanMove
     shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
         "effective_at": Shown(label="Takes effect at (UTC)", help="Each subscription is credited and charged from then on."),
-        "versions": Shown(label="From versions", help="Such as 1, 2; empty for all earlier versions."),
-        "subscriptions": Shown(label="Only subscriptions", help="Their references, with commas; empty for all."),
+        "versions": Shown(label="From versions", make=names_of("", "Version"), help="Empty for all earlier versions."),
+        "subscriptions": Shown(label="Only subscriptions", make=names_of("subscription", "Subscription"), help="Empty for all."),
     }
 
     def body(self) -> dict[str, Any]:

@@ -4,19 +4,18 @@ A change is a new version; each document keeps the version with which it was iss
 """
 
 import base64
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.admin.order_forms.fields import LinesField, NamesField, OrderForm, lines_widget
+from billing.admin.order_forms.fields import OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.documents.brand import MAX_LOGO_BYTES, Logo, logo_url
 from billing.documents.printed_pages import seller_lines
@@ -30,8 +29,9 @@ from ledger.admin.kit.cells import row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.form_fields import Shown, field_for
 from ledger.admin.kit.idempotent_forms import DryRun, FormSection, RequestForm
-from ledger.admin.kit.money_fields import NotOneNumber, decimal_sign, read_typed
+from ledger.admin.kit.money_fields import MoneyField
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.admin.kit.rows import KeysField, NamesField, RowsInput, choice_cell, text_cell
 from ledger.operators.approvals import NoStake
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import MINOR_DIGITS, InvalidValue
@@ -74,51 +74,42 @@ def _(value: Logo, shown: Shown) -> forms.Field:
     return forms.CharField(widget=LogoInput())
 
 
-class StepsField(LinesField):
-    """A currency and an amount of it on each line, such as "CHF 0.05"; the cleaned amounts are in minor units."""
+class StepsInput(RowsInput):
+    """Rows whose money has the currency of their row."""
 
-    def to_python(self, value: Any) -> Any:
-        """Return the amounts by currency."""
-        return {code.upper(): self._minor_of(code.upper(), step) for code, step in super().to_python(value).items()}
+    currency_column = "currency"
 
-    def prepare_value(self, value: Any) -> Any:
-        """Return the lines in the typed form."""
-        if isinstance(value, dict):
-            value = {
-                code: f"{Decimal(step).scaleb(-MINOR_DIGITS[code]):f}" if isinstance(step, int) else step
-                for code, step in value.items()
-            }
-        return super().prepare_value(value)
 
-    def _minor_of(self, code: str, step: str) -> int:
-        if code not in MINOR_DIGITS:
-            raise ValidationError(f"{self.label}: {code[:20]} is not the code of a currency, such as EUR.")
-        try:
-            number = read_typed(step, decimals=MINOR_DIGITS[code], decimal_sign=decimal_sign())
-        except NotOneNumber as refused:
-            raise ValidationError(f"{self.label}: {refused}.") from None
-        return int(number.scaleb(MINOR_DIGITS[code]))
+class StepsField(KeysField):
+    """An amount of money by currency; a row has both. The amounts are in minor units."""
+
+    widget_class = StepsInput
+
+    def __init__(self, label: str) -> None:
+        currency = choice_cell("Currency", {code: code for code in sorted(MINOR_DIGITS)})
+        amount = MoneyField(label=label, required=False, least=0, most=0, is_minor=True)
+        super().__init__({"currency": currency, "amount": amount}, noun="Currency")
 
 
 class DaysField(NamesField):
-    """Numbers of days with commas between them."""
+    """Numbers of days, each in a row."""
 
-    def to_python(self, value: Any) -> Any:
-        return [int(each) if each.isascii() and each.isdecimal() and len(each) < 9 else each for each in super().to_python(value)]
+    def __init__(self) -> None:
+        super().__init__({"days": text_cell("Days", inputmode="numeric")}, noun="Reminder")
 
-    def prepare_value(self, value: Any) -> Any:
-        """Return the days in the typed form."""
-        return super().prepare_value([str(each) for each in value] if isinstance(value, list) else value)
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        texts = super().value_of(rows)
+        return [int(each) if each.isascii() and each.isdecimal() and len(each) < 9 else each for each in texts]
 
 
 @field_for.register
 def _(value: ReminderDays, shown: Shown) -> forms.Field:
-    return DaysField(max_length=200)
+    return DaysField()
 
 
 @field_for.register
 def _(value: CashSteps, shown: Shown) -> forms.Field:
-    return StepsField(max_length=10_000, widget=lines_widget("CHF 0.05"))
+    return StepsField("Amount")
 
 
 YES_OR_NO = {True: "yes", False: "no"}
@@ -157,11 +148,11 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "register": Shown(help="Company register and number."),
         "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
         "terms_days": Shown(label="Days to pay", required=False, help="Of new customers without others, from the day of issue."),
-        "reminder_days": Shown(help="Days after the due date of each reminder, such as 7, 21, 35; empty: none."),
+        "reminder_days": Shown(help="Days after the due date of each reminder; empty: none."),
         "reminder_fee": Shown(
             at="/reminder_fee_minor",
             label="Fee of a reminder",
-            help="Of each but the first: a currency and the fee on each line, such as EUR 5.00.",
+            help="Of each but the first, by currency.",
         ),
         "suspends_at_reminder": Shown(help="The reminder that suspends the subscription until the invoice is paid; empty: none."),
         "mails_invoices": Shown(
@@ -179,10 +170,10 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "cash_rounding": Shown(
             at="/cash_rounding_minor",
             label="Cash rounding",
-            help="The amount due is rounded to a step: a currency and the step on each line, such as CHF 0.05.",
+            help="The amount due is rounded to a step, such as 0.05 CHF.",
         ),
-        "footer": Shown(help="A line at the end of each page: a language and the text on each line."),
-        "payment_terms": Shown(help="Below “Please pay”: a language and the text on each line."),
+        "footer": Shown(help="A line at the end of each page, by language."),
+        "payment_terms": Shown(help="Below “Please pay”, by language."),
         "invoice_prefix": Shown(label="Invoice numbers begin with"),
         "credit_note_prefix": Shown(label="Credit note numbers begin with"),
         "numbers_per_year": Shown(label="New numbers each year", words=YES_OR_NO, help="INV-2026-000001."),

@@ -8,16 +8,15 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from unfold.widgets import UnfoldAdminTextareaWidget
 
 from billing.admin.cells import by_pk, customer_link, ids_of_customer
 from billing.admin.invoices import invoices_table
 from billing.admin.order_forms.customers import address_words
-from billing.admin.order_forms.fields import NamesField, OrderForm
+from billing.admin.order_forms.fields import OrderForm, names_of
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import lookup_words
 from billing.models import Customer, Invoice, Tax, VatLookup
-from billing.orders.tax_declarations import MAX_POSTAL_CODES, NOT_VAT, TERMS, NewTax, PostalCodes, declare
+from billing.orders.tax_declarations import NOT_VAT, TERMS, NewTax, PostalCodes, declare
 from billing.permissions import ADD_TAX, VIEW_INVOICE
 from billing.reads.catalogue import newest_of
 from ledger.admin.kit import columns
@@ -38,9 +37,7 @@ YES_OR_NO = {True: "yes", False: "no"}
 
 @field_for.register
 def _(value: PostalCodes, shown: Shown) -> forms.Field:
-    return NamesField(
-        max_length=20 * MAX_POSTAL_CODES, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "spellcheck": "false"})
-    )
+    return names_of("", "Postal code")(value, shown)
 
 
 class TaxForm(OrderForm, RequestForm[NewTax]):
@@ -51,14 +48,17 @@ class TaxForm(OrderForm, RequestForm[NewTax]):
     shows = {
         "code": Shown(label="Reference", help="Your name for the tax, such as ca-gst."),
         "name": Shown(help="As documents print it, such as GST."),
-        "names": Shown(label="In other languages", help="A language and the name on each line."),
+        "names": Shown(label="In other languages"),
         "rate": Shown(label="Rate in percent", help="0 for a class that bears no VAT."),
         "category": Shown(initial="S", required=False, help="S: VAT. Z or E: VAT of 0. O: a tax that is not VAT."),
         "country": Shown(help="Two letters, such as CA."),
         "subdivision": Shown(label="State or province", help="Its code without the country, such as QC; empty: all."),
         "city": Shown(help="Empty: all."),
-        "postal_codes": Shown(help="How they begin, with commas between them; empty: all."),
-        "classes": Shown(label="Tax classes", initial=["standard"], required=False, help="What bears it: see the prices."),
+        "postal_codes": Shown(help="How they begin; empty: all."),
+        "classes": Shown(
+            label="Tax classes", make=names_of("", "Class"), initial=["standard"], required=False,
+            help="What bears it: see the prices.",
+        ),
         "is_compound": Shown(
             label="Tax on tax", words=YES_OR_NO, required=False, initial="no",
             help="Computed on the net amount and the other taxes of the line.",

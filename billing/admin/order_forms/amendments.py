@@ -76,8 +76,7 @@ class QuantitiesForm(AmendmentForm):
     shows = {
         "quantities": Shown(
             required=True,
-            placeholder="seats 5",
-            help="One per line: the key of a price and its quantity. Other prices keep their quantities.",
+            help="The key of a price and its quantity. Other prices keep their quantities.",
         ),
         **CREDITS,
         **EFFECTIVE,
@@ -269,6 +268,7 @@ def amend_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: S
     way = WAYS[name]
     now = timezone.now().astimezone(UTC).strftime(MINUTE)
     zone = ZoneInfo(subscription.time_zone)
+    currency = Customer.objects.get(pk=subscription.customer_id).currency
 
     def write(form: AmendmentForm) -> Amendment:
         return amend_subscription(
@@ -300,7 +300,7 @@ def amend_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: S
         write=write,
         describe=describe,
         done=lambda row, form: (f"Amendment {row.sequence} of {subscription.ref}", f"{_words(row, zone)} on"),
-        fixed=way.fixed,
+        fixed={**way.fixed, "currency": currency},
         initial={"effective_at": now, "ends_at": now},
         title=f"{way.title}: {subscription.ref}",
         button=way.button,

@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from billing.admin.order_forms.fields import REASON, OrderForm
+from billing.admin.order_forms.fields import REASON, OrderForm, names_of
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import coupon_words
 from billing.models import Coupon
@@ -43,9 +43,9 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
             "one subscription gets the amount of a period.",
         ),
         "reason": REASON,
-        "prices": Shown(label="Only these prices", help="Keys of prices with commas between them; empty for all."),
-        "plans": Shown(label="Only these plans", help="Refs of plans with commas between them; empty for all."),
-        "names": Shown(label="Name in other languages", help="A language and the name on each line."),
+        "prices": Shown(label="Only these prices", make=names_of("", "Price"), help="Keys of prices; empty for all."),
+        "plans": Shown(label="Only these plans", make=names_of("plan", "Plan"), help="Refs of plans; empty for all."),
+        "names": Shown(label="Name in other languages"),
     }
     folded = ("prices", "plans", "names")
 

@@ -1,12 +1,9 @@
 """Fields for values that only orders have (see `billing.rating.values`), and the base of all forms about orders."""
 
-import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.forms.utils import pretty_name
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
@@ -15,12 +12,13 @@ from billing.orders.phases import PhaseList
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.names import Names
 from billing.rating.prices.reading import SHAPES
-from billing.rating.prices.tiers import MAX_TIERS, Tier, Tiers
+from billing.rating.prices.tiers import Tier, Tiers
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
 from billing.rating.values import Currency, Money
 from ledger.admin.kit.form_fields import Shown, field_for
 from ledger.admin.kit.idempotent_forms import KeyedForm
-from ledger.admin.kit.money_fields import MAX_PRICE_DECIMALS, MoneyField, NotOneNumber, decimal_sign, money, read_typed
+from ledger.admin.kit.money_fields import money
+from ledger.admin.kit.rows import KeysField, NamesField, RowsField, RowsInput, choice_cell, price_cell, text_cell, time_cell
 from ledger.records import shape_of
 from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
 
@@ -98,117 +96,154 @@ def _(value: EventCount, shown: Shown) -> forms.Field:
     return field_for(Integer(least=0, most=MAX_FREE_EVENTS), shown)
 
 
-class NamesField(forms.CharField):
-    """Names with commas between them, each once."""
-
-    def to_python(self, value: Any) -> Any:
-        names = (part.strip() for part in str(super().to_python(value) or "").split(","))
-        return list(dict.fromkeys(name for name in names if name))
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the names in the typed form."""
-        return ", ".join(value) if isinstance(value, list) else value
-
-
 @field_for.register
 def _(value: ListOf, shown: Shown) -> forms.Field:
-    return NamesField(max_length=1000, widget=UnfoldAdminTextInputWidget())
+    return NamesField({"name": text_cell("Name", placeholder=shown.placeholder)}, noun="Name")
 
 
-# A key may have colons.
-_KEY_AND_NUMBER: Final = re.compile(r"(\S+?)\s*[:=\s]\s*([^\s:=]+)")
-
-
-class LinesField(forms.CharField):
-    """A key and a value on each line, such as "seats 5"."""
-
-    def to_python(self, value: Any) -> Any:
-        found: dict[str, str] = {}
-        for line in filter(None, (line.strip() for line in str(super().to_python(value) or "").splitlines())):
-            parts = _KEY_AND_NUMBER.fullmatch(line)
-            if parts is None:
-                raise ValidationError(f"“{line[:60]}” is not a key and a number, such as “seats 5”.")
-            found[parts[1]] = parts[2]
-        return found
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the lines in the typed form."""
-        return "\n".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else value
+def names_of(references: str, label: str) -> Any:
+    """Return what makes a field for a list of references to rows of that noun."""
+    return lambda value, shown: NamesField({"name": text_cell(label, references=references)}, noun=label)
 
 
 @field_for.register
 def _(value: MapOf, shown: Shown) -> forms.Field:
-    return LinesField(max_length=10_000, widget=lines_widget(shown.placeholder))
+    return KeysField({"key": text_cell("Price", placeholder="seats"), "quantity": text_cell("Quantity", inputmode="decimal")})
 
 
-class PhasesField(forms.CharField):
-    """A phase on each line: how long, then its terms: "3: plan team, seats 5, 20 % off". The last one: "then: list prices"."""
-
-    def to_python(self, value: Any) -> Any:
-        lines = [line.strip() for line in str(super().to_python(value) or "").splitlines() if line.strip()]
-        return [self._phase(number, line) for number, line in enumerate(lines, 1)]
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the lines in the typed form."""
-        return "\n".join(_phase_line(each) for each in value) if isinstance(value, list) else value
-
-    def _phase(self, number: int, line: str) -> dict[str, Any]:
-        length, _, terms = line.partition(": ") if ": " in line else (line.rstrip(":"), "", "")
-        phase: dict[str, Any] = {}
-        if length.isascii() and length.isdecimal():
-            phase["intervals"] = int(length)
-        elif length.startswith("until "):
-            phase["ends_at"] = f"{length.removeprefix('until ').removesuffix('Z')}Z"
-        elif length != "then":
-            raise ValidationError(f"Line {number} begins with a number of periods, “until” and a time, or “then”.")
-        for term in filter(None, (part.strip() for part in terms.split(","))):
-            phase |= self._term(number, term, phase)
-        return phase
-
-    def _term(self, number: int, term: str, phase: dict[str, Any]) -> dict[str, Any]:
-        words = term.split()
-        if term in ("trial", "list prices"):
-            return {term.replace(" ", "_"): True}
-        if len(words) == 3 and words[1:] == ["%", "off"]:
-            return {"price_override": {"percent_off": words[0]}}
-        if len(words) != 2:
-            raise ValidationError(
-                f"Line {number}: “{term[:60]}” is not “trial”, “plan team”, “seats 5”, “20 % off” or “list prices”."
-            )
-        if words[0] == "plan":
-            return {"plan": words[1]}
-        return {"quantities": phase.get("quantities", {}) | {words[0]: words[1]}}
+LANGUAGE_NAMES: Final = {"en": "English", "de": "German"}
 
 
-def _phase_line(phase: Mapping[str, Any]) -> str:
-    length = phase.get("intervals") or (f"until {phase['ends_at'].removesuffix('Z')}" if "ends_at" in phase else "then")
-    terms = [name.replace("_", " ") for name in ("trial", "list_prices") if phase.get(name)]
-    terms += [f"plan {phase['plan']}"] if "plan" in phase else []
-    terms += [f"{key} {quantity}" for key, quantity in phase.get("quantities", {}).items()]
-    terms += [f"{phase['price_override']['percent_off']} % off"] if "price_override" in phase else []
-    return f"{length}: {', '.join(terms)}"
+class NamesInLanguages(KeysField):
+    """A text in each language of documents in which it differs."""
 
-
-@field_for.register
-def _(value: PhaseList, shown: Shown) -> forms.Field:
-    return PhasesField(max_length=10_000, widget=lines_widget("3: 20 % off"))
-
-
-class TranslationsField(forms.CharField):
-    """A language and a name on each line, such as "de = Plätze"."""
-
-    def to_python(self, value: Any) -> Any:
-        lines = (line.partition("=") for line in str(super().to_python(value) or "").splitlines() if line.strip())
-        return {code.strip(): name.strip() for code, _, name in lines}
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the lines in the typed form."""
-        return "\n".join(f"{code} = {name}" for code, name in value.items()) if isinstance(value, dict) else value
+    def __init__(self, languages: Iterable[str], label: str = "Name", **options: Any) -> None:
+        words = {code: LANGUAGE_NAMES.get(code, code) for code in languages}
+        cells = {"language": choice_cell("Language", words), "name": text_cell(label)}
+        super().__init__(cells, noun="Language", **options)
 
 
 @field_for.register
 def _(value: Names, shown: Shown) -> forms.Field:
-    return TranslationsField(max_length=10_000, widget=lines_widget("de = Plätze"))
+    return NamesInLanguages(value.languages)
+
+
+# Phases ----------------------------------------------------------------------------------------------
+
+ENDS: Final = {
+    "periods": "after periods",
+    "until": "at a time",
+    "then": "does not end: the last phase",
+    "also": "the phase above: another quantity",
+}
+PHASE_PRICES: Final = {
+    "percent": "percent off",
+    "list_prices": "the plan's prices",
+    "trial": "free: a trial",
+}
+
+
+class PhasesField(RowsField):
+    """Phases, one after the other: how long each lasts, and what changes in it. A further quantity of a phase has its own row."""
+
+    def __init__(self, **options: Any) -> None:
+        cells = {
+            "ends": choice_cell("It ends", ENDS),
+            "intervals": text_cell("Periods", inputmode="numeric"),
+            "ends_at": time_cell("At (UTC)"),
+            "prices": choice_cell("Prices", PHASE_PRICES, unset="go on"),
+            "percent_off": text_cell("Percent off", inputmode="decimal"),
+            "plan": text_cell("Plan", references="plan"),
+            "key": text_cell("Price", placeholder="seats"),
+            "quantity": text_cell("Quantity", inputmode="decimal"),
+        }
+        super().__init__(cells, noun="Phase", **options)
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        phases: list[dict[str, Any]] = []
+        for number, row in enumerate(rows):
+            if row.get("ends") == "also" and phases:
+                self._add_quantity(phases[-1], number, row, is_further=True)
+            else:
+                phases.append(self._phase(number, row))
+        return phases
+
+    def _phase(self, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
+        phase: dict[str, Any] = {}
+        self._set_length(phase, number, row)
+        percent, prices = row.get("percent_off"), row.get("prices") or ("percent" if row.get("percent_off") else "")
+        if percent and prices != "percent":
+            self.refuse(number, "percent_off", "Leave this empty, or choose “percent off”.")
+        if prices == "percent":
+            phase["price_override"] = {"percent_off": percent or ""}
+        elif prices:
+            phase[prices] = True
+        if row.get("plan"):
+            phase["plan"] = row["plan"]
+        self._add_quantity(phase, number, row, is_further=False)
+        return phase
+
+    def _set_length(self, phase: dict[str, Any], number: int, row: Mapping[str, Any]) -> None:
+        ends = row.get("ends") or ("periods" if row.get("intervals") else "until" if row.get("ends_at") else "")
+        needed = {"periods": "intervals", "until": "ends_at"}.get(ends)
+        if ends not in ENDS or ends == "also":
+            self.refuse(number, "ends", "Choose when the phase ends.")
+        elif needed and not row.get(needed):
+            self.refuse(number, needed, "This is missing.")
+        for name in ("intervals", "ends_at"):
+            if row.get(name) and name != needed:
+                self.refuse(number, name, "Leave this empty: the phase ends otherwise.")
+        if needed == "intervals":
+            typed = str(row.get("intervals", ""))
+            phase["intervals"] = int(typed) if typed.isascii() and typed.isdecimal() and len(typed) < 9 else typed
+        elif needed:
+            phase["ends_at"] = row.get("ends_at")
+
+    def _add_quantity(self, phase: dict[str, Any], number: int, row: Mapping[str, Any], *, is_further: bool) -> None:
+        other = [name for name in row if name not in ("ends", "key", "quantity")]
+        if is_further and other:
+            self.refuse(number, other[0], "Leave this empty: the phase above has it.")
+        if not (row.get("key") or row.get("quantity") or is_further):
+            return
+        quantities = phase.setdefault("quantities", {})
+        if not row.get("key"):
+            self.refuse(number, "key", "Name the price that has this quantity.")
+        elif row["key"] in quantities:
+            self.refuse(number, "key", f"The phase has a quantity of {row['key'][:60]} already.")
+        quantities[row.get("key", "")] = row.get("quantity", "")
+
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        return [row for phase in value for row in self._rows_of_phase(phase)]
+
+    def _rows_of_phase(self, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
+        override = phase.get("price_override") or {}
+        chosen = next((name for name in ("trial", "list_prices") if phase.get(name)), "percent" if override else "")
+        row = {
+            "ends": "periods" if phase.get("intervals") else "until" if phase.get("ends_at") else "then",
+            "prices": chosen,
+            "percent_off": override.get("percent_off"),
+            **{name: phase.get(name) for name in ("intervals", "ends_at", "plan")},
+        }
+        quantities = [{"key": key, "quantity": each} for key, each in (phase.get("quantities") or {}).items()]
+        first, *others = quantities or [{}]
+        return [row | first, *({"ends": "also"} | each for each in others)]
+
+    def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
+        begins = [number for number, row in enumerate(rows) if row.get("ends") != "also" or number == 0]
+        if not parts or not parts[0].isdecimal() or int(parts[0]) >= len(begins):
+            return None
+        first = begins[int(parts[0])]
+        end = next((number for number in begins if number > first), len(rows))
+        if parts[1:2] == ["quantities"]:
+            named = [number for number in range(first, end) if rows[number].get("key", "") == "".join(parts[2:3])]
+            return named[0] if named else first, "quantity"
+        column = {"list_prices": "prices", "trial": "prices", "price_override": "percent_off"}.get("".join(parts[1:2]))
+        return first, column or (parts[1] if parts[1:2] and parts[1] in self.columns else "ends")
+
+
+@field_for.register
+def _(value: PhaseList, shown: Shown) -> forms.Field:
+    return PhasesField()
 
 
 # Tiers -----------------------------------------------------------------------------------------------
@@ -226,92 +261,35 @@ def used_by(column: str) -> list[str]:
     return [name for name, values in found.items() if any(column in value.shape.names for value in values)]
 
 
-class TiersInput(forms.Widget):
-    """A table with a row for each tier. One more row is empty, for pages without scripts; empty rows are left out."""
+class TiersInput(RowsInput):
+    """A table of tiers: two rows at first, since one tier alone is a unit price."""
 
-    template_name = "admin/billing/order_forms/tiers.html"
-    model = ""
-    """The model that is chosen: other columns are hidden."""
-    currency = ""
-    currency_field = ""
-
-    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the columns, and a row of cells for each tier."""
-        context = super().get_context(name, value, attrs)
-        columns: list[dict[str, Any]] = [
-            {
-                "name": field.name,
-                "title": COLUMN_TITLES.get(field.name, pretty_name(field.name)),
-                "models": " ".join(used_by(field.name)),
-                "is_hidden": self.model not in used_by(field.name),
-                "is_money": field.name in MONEY_COLUMNS,
-            }
-            for field in shape_of(Tier).fields
-        ]
-        tiers: list[Mapping[str, Any]] = [*(_tiers_of(value) if isinstance(value, str) else value or [])]
-        tiers += [{}] * max(LEAST_ROWS - len(tiers), 1)
-        rows = [
-            [column | {"value": "" if tier.get(column["name"]) is None else tier[column["name"]]} for column in columns]
-            for tier in tiers[:MAX_TIERS]
-        ]
-        context["widget"] |= {"columns": columns, "rows": rows, "css": UnfoldAdminTextInputWidget().attrs["class"]}
-        context["widget"] |= {"currency": self.currency, "currency_field": self.currency_field}
-        return context
-
-    def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Any:
-        """Return the tiers with the texts that were typed; or those of a hidden field, which has them as JSON."""
-        if isinstance(data.get(name), str):
-            return _tiers_of(data[name])
-        rows: list[dict[str, Any]] = []
-        for row in range(MAX_TIERS + 1):
-            typed = {field.name: str(data.get(f"{name}-{row}-{field.name}") or "").strip() for field in shape_of(Tier).fields}
-            if any(typed.values()):
-                rows.append({column: text or None for column, text in typed.items() if text or column == "up_to"})
-        return rows
-
-    def value_omitted_from_data(self, data: Mapping[str, Any], files: Any, name: str) -> bool:
-        return not any(key == name or key.startswith(f"{name}-") for key in data)
-
-    def id_for_label(self, id_: str) -> str:
-        return f"{id_}-0-up_to"
+    least_rows = LEAST_ROWS
 
 
-def _tiers_of(text: str) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return []
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-
-
-class TiersField(MoneyField):
+class TiersField(RowsField):
     """The tiers of a price as they are typed, with money as people write it; the declaration reads the rest."""
 
-    def __init__(self) -> None:
-        super().__init__(least=0, most=0, is_minor=False)
-        self.widget = TiersInput()
+    widget_class = TiersInput
 
-    def to_python(self, value: Any) -> Any:
-        """Return the tiers with their money in plain notation."""
-        return [self._tier(number, tier) for number, tier in enumerate(value or [], 1)]
+    def __init__(self) -> None:
+        cells: dict[str, Any] = {}
+        for field in shape_of(Tier).fields:
+            title = COLUMN_TITLES.get(field.name, pretty_name(field.name))
+            cell = price_cell(title) if field.name in MONEY_COLUMNS else text_cell(title, inputmode="decimal")
+            cells[field.name] = cell
+            cells[field.name].models = used_by(field.name)
+        cells["up_to"].widget.attrs["placeholder"] = "no end"
+        super().__init__(cells, noun="Tier")
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{"up_to": None, **row} for row in rows]
+
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        return list(value)
 
     def validate(self, value: Any) -> None:
         """Leave it to the declaration."""
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the tiers as they stand in the table."""
-        return value
-
-    def _tier(self, number: int, tier: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return {
-                name: f"{read_typed(text, decimals=MAX_PRICE_DECIMALS, decimal_sign=decimal_sign()):f}"
-                if name in MONEY_COLUMNS and isinstance(text, str) and text
-                else text
-                for name, text in tier.items()
-            }
-        except NotOneNumber as refused:
-            raise ValidationError(f"Tier {number}: {refused}.") from None
 
 
 @field_for.register
@@ -326,53 +304,85 @@ def lines_widget(placeholder: str) -> Any:
 
 # Negotiated amounts ----------------------------------------------------------------------------------
 
-TIERS_OF: Final = {"tiers": "unit_amount", "rates": "rate"}
-"""The words for tiers in a line, by the field that prices their units."""
-BEYOND: Final = "beyond"
+TIER: Final = "tiers"
+AMOUNT_WORDS: Final = {
+    "unit_amount": "Price",
+    TIER: "A tier",
+    "rate": "Percent",
+    "fixed_amount": "Price of an event",
+    "event_minimum": "At least, an event",
+    "event_maximum": "At most, an event",
+    "minimum": "At least",
+    "maximum": "At most",
+}
+"""What can be negotiated of a price, in words. Buckets cannot: an order over REST names them."""
+IN_PERCENT: Final = "rate"
 
 
-class AmountsField(forms.CharField):
-    """The key of a price, the name of one of its amounts, and the amount on each line."""
+class AmountsField(RowsField):
+    """Negotiated amounts: the key of a price, which of its amounts, and the amount. Tiers of a price are rows in their order."""
 
-    def to_python(self, value: Any) -> Any:
+    def __init__(self, **options: Any) -> None:
+        cells = {
+            "key": text_cell("Price", placeholder="seats"),
+            "what": choice_cell("What", AMOUNT_WORDS),
+            "up_to": text_cell("Up to", placeholder="no end", inputmode="decimal"),
+            "amount": price_cell("Amount"),
+            "rate": text_cell("Percent", inputmode="decimal"),
+            "flat_amount": price_cell("Fixed amount"),
+        }
+        super().__init__(cells, noun="Amount", **options)
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        for line in filter(None, (line.strip() for line in str(super().to_python(value) or "").splitlines())):
-            key, _, rest = line.partition(" ")
-            name, _, amount = rest.strip().partition(" ")
-            if not amount:
-                detail = f"“{line[:60]}” is not a key, the name of an amount and the amount, such as “seats unit_amount 9.00”."
-                raise ValidationError(detail)
-            if name in TIERS_OF:
-                tiers = [_tier_typed(part.split(), TIERS_OF[name]) for part in amount.split(",") if part.strip()]
-                found.setdefault(key, {})["tiers"] = tiers
+        for number, row in enumerate(rows):
+            amounts, what = found.setdefault(row.get("key", ""), {}), row.get("what", "")
+            if not row.get("key"):
+                self.refuse(number, "key", "Name the price.")
+            if what not in AMOUNT_WORDS:
+                self.refuse(number, "what", "Choose which amount is negotiated.")
+            elif what == TIER:
+                named = {"up_to": row.get("up_to"), "unit_amount": row.get("amount"), IN_PERCENT: row.get("rate")}
+                tier = named | {"flat_amount": row.get("flat_amount")}
+                amounts.setdefault("tiers", []).append({name: each for name, each in tier.items() if each or name == "up_to"})
             else:
-                found.setdefault(key, {})[name] = amount.strip()
+                self._set(amounts, number, what, row)
         return found
 
-    def prepare_value(self, value: Any) -> Any:
-        """Return the lines in the typed form."""
-        if not isinstance(value, dict):
-            return value
-        words = {column: word for word, column in TIERS_OF.items()}
-        return "\n".join(
-            f"{key} {name} {amount}"
-            if isinstance(amount, str)
-            else f"{key} {words['rate' if 'rate' in amount[0] else 'unit_amount']} {', '.join(map(_tier_line, amount))}"
-            for key, amounts in value.items()
-            for name, amount in amounts.items()
-        )
+    def _set(self, amounts: dict[str, Any], number: int, what: str, row: Mapping[str, Any]) -> None:
+        own = "rate" if what == IN_PERCENT else "amount"
+        for name in ("up_to", "amount", "rate", "flat_amount"):
+            if row.get(name) and name != own:
+                self.refuse(number, name, f"Leave this empty: it is not used by “{AMOUNT_WORDS[what]}”.")
+        if not row.get(own):
+            self.refuse(number, own, "Type the amount.")
+        if what in amounts:
+            self.refuse(number, "what", "The price has this amount in a row above.")
+        amounts[what] = row.get(own)
 
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for key, amounts in value.items():
+            for name, amount in amounts.items():
+                tiers = amount if name == "tiers" else []
+                rows += [
+                    {"key": key, "what": TIER, "amount": tier.get("unit_amount")}
+                    | {column: tier.get(column) for column in ("up_to", "rate", "flat_amount")}
+                    for tier in tiers
+                ]
+                if name in AMOUNT_WORDS and not tiers:
+                    rows.append({"key": key, "what": name, "rate" if name == IN_PERCENT else "amount": amount})
+        return rows
 
-def _tier_typed(parts: list[str], column: str) -> dict[str, Any]:
-    """Read the end of a tier, its amount and its fixed amount; the declaration refuses what is no number."""
-    upper, amount, flat = (*parts, None, None)[:3]
-    tier = {"up_to": None if str(upper).lower() == BEYOND else upper, column: amount}
-    return tier if flat is None else tier | {"flat_amount": " ".join(parts[2:])}
-
-
-def _tier_line(tier: dict[str, Any]) -> str:
-    upper = BEYOND if tier["up_to"] is None else tier["up_to"]
-    return " ".join(str(part) for part in (upper, tier.get("rate", tier.get("unit_amount")), tier.get("flat_amount")) if part)
+    def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
+        key, what, *within = [*parts, "", ""][: max(len(parts), 2)]
+        named = [number for number, row in enumerate(rows) if row.get("key", "") == key]
+        found = [number for number in named if rows[number].get("what") == what]
+        if not found:
+            return (named[0], "key") if named else None
+        number = found[min(int(within[0]), len(found) - 1)] if what == TIER and within and within[0].isdecimal() else found[0]
+        column = {"unit_amount": "amount"}.get(within[-1], within[-1]) if len(within) > 1 else ""
+        return number, column if column in self.columns else ("rate" if what == IN_PERCENT else "amount")
 
 
 OVERRIDE: Final[Mapping[str, Shown]] = {
@@ -380,11 +390,9 @@ OVERRIDE: Final[Mapping[str, Shown]] = {
     "prices": Shown(
         at="/price_override/prices",
         value=Text(most=10_000),
-        make=lambda value, shown: AmountsField(max_length=value.most, widget=lines_widget(shown.placeholder)),
+        make=lambda value, shown: AmountsField(),
         label="Negotiated amounts",
-        placeholder="seats unit_amount 9.00\ntokens tiers 1000 0.05, beyond 0.02",
-        help="One per line: the key of a price, the name of its amount, and the amount. Tiers follow each other with commas; "
-        "tiers of a percentage are called rates.",
+        help="The key of a price, which of its amounts, and the amount. Each tier of a price has a row.",
     ),
 }
 """The fields for negotiated prices."""

@@ -1,6 +1,5 @@
 """The forms that create a plan with its prices, or a plan's next version. A version never changes."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,7 +16,7 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget
 from billing.admin.cells import plain
 from billing.admin.document_tables import notation_in
 from billing.admin.order_forms import prices
-from billing.admin.order_forms.fields import OrderForm, TranslationsField
+from billing.admin.order_forms.fields import NamesInLanguages, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import plan_sentences
 from billing.documents.printed_arithmetic import Notation, calculation
@@ -26,7 +25,7 @@ from billing.orders import plans
 from billing.orders.plans import NewPlan
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
 from billing.rating.money import MINOR_DIGITS, decimal_text, to_decimal
-from billing.rating.names import name_in
+from billing.rating.names import Names, name_in
 from billing.rating.prices.models import FlatPrice, UnitPrice
 from billing.rating.prices.overage import METER_PREFIX
 from billing.rating.prices.price import PriceKind
@@ -62,7 +61,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     shows = {
         "code": Shown(label="Ref", help="Your name for the plan; the ref of an existing plan makes this its next version."),
         "name": Shown(help="Shown to customers and printed on documents, such as Team."),
-        "names": Shown(label="Name in other languages", help="A language and the name on each line."),
+        "names": Shown(label="Name in other languages"),
         "currency": Shown(),
         "unit": Shown(label="Billed every", at="/interval/unit", words=prices.UNITS),
         "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
@@ -216,35 +215,23 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             example=example_of(self, index),
         )
 
-    @classmethod
-    def with_more(cls, typed: Mapping[str, str]) -> dict[str, Any]:
+    def with_more(self, what: str) -> dict[str, Any]:
         """Show the fields of the chosen models, with another price if the operator asks for one."""
-        fields = prices.fields_of_price(0)
-        count = _count(typed)
-        tiers = {
-            prices.name_of(index, "tiers"): fields[prices.name_of(0, "tiers")].widget.value_from_datadict(
-                typed, {}, prices.name_of(index, "tiers")
-            )
-            for index in range(count)
-        }
-        return {**typed, **tiers, COUNT: min(count + (typed.get("more") == ANOTHER), MAX_PRICES)}
-
-    def hidden_values(self) -> dict[str, Any]:
-        """Return the values that send the form again, with tiers as JSON."""
-        hidden = super().hidden_values()
-        return {name: json.dumps(value) if isinstance(value, list) else value for name, value in hidden.items()}
+        return super().with_more(what) | {COUNT: min(self._prices + (what == ANOTHER), MAX_PRICES)}
 
     def typed(self) -> dict[str, str]:
         """Return the form's texts as a browser would send them."""
         values = {bound.name: bound.value() for bound in self}
-        return {
-            name: json.dumps(value) if isinstance(value, list) else as_typed(value) for name, value in values.items() if value
-        }
+        return {name: as_typed(value) for name, value in values.items() if value}
 
     def field_of(self, pointer: str) -> str | None:
         """Return the field of a fault in a price, or in another field."""
         named = prices.field_at(pointer, self._filled)
         return named if named in self.fields else super().field_of(pointer)
+
+    def parts_within(self, name: str, pointer: str) -> Sequence[str]:
+        """Return the parts of a fault's pointer within the value of a field, of a price or of the plan."""
+        return pointer.split("/")[4:] if name.startswith("price_") else super().parts_within(name, pointer)
 
     def body(self) -> dict[str, Any]:
         """Return the JSON with the prices that are not empty."""
@@ -373,7 +360,8 @@ def _rated(price: Any, quantity: Decimal, currency: str, typed: Mapping[str, Any
 
 def _lines(price: Any, quantity: str, cost: str, say: Notation, typed: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the line of an invoice in each language in which it differs."""
-    plan_names = TranslationsField().to_python(typed.get("names"))
+    rows = NamesInLanguages(Names.languages).widget.value_from_datadict(typed, {}, "names")
+    plan_names = {row.get("language", ""): row.get("name", "") for row in rows}
     unit = price.amount_on_line()
     times = "" if unit is None else f"{say.number(quantity)} at {say.price(unit)}"
     titles: dict[str, None] = {}

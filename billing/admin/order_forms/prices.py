@@ -1,7 +1,5 @@
 """A price as form fields: converts the fields to the price of the REST contract, and back."""
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -9,7 +7,6 @@ from typing import Any, Final
 from django import forms
 from unfold.widgets import UnfoldBooleanWidget
 
-from billing.admin.order_forms.fields import lines_widget
 from billing.rating.aggregation import Aggregation
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit, Timing
 from billing.rating.prices.price import MODELS, USUAL_TIMING, PriceKind, Proration
@@ -27,6 +24,7 @@ from billing.rating.prices.values import (
 from ledger.admin.credit_amounts import CreditRateField
 from ledger.admin.kit.form_fields import Shown, as_json, made
 from ledger.admin.kit.money_fields import MoneyField
+from ledger.admin.kit.rows import NamesField, RowsField, price_cell, text_cell
 from ledger.values import Boolean, Choice, CreditType, Integer, Number, RateCode, Text
 
 KINDS: Final = {PriceKind.RECURRING: "every period", PriceKind.USAGE: "by usage"}
@@ -49,13 +47,110 @@ PRORATIONS: Final = {
 }
 ROUNDINGS: Final = {Rounding.NONE: "", Rounding.UP: "up", Rounding.DOWN: "down", Rounding.HALF_UP: "half up"}
 TIMES: Final = "×"
-WHERE: Final = "where"
-PLAIN_TEXT: Final = re.compile(r'[^\s",;=](?:[^",;=\v\f\n\r\x1c-\x1e\x85\u2028\u2029]*[^\s",;=])?')
-"""A text that needs no quotes on a line."""
 
 
-def _lines(value: Text, shown: Shown) -> forms.Field:
-    return forms.CharField(max_length=value.most, widget=lines_widget(shown.placeholder))
+def _column(model: str) -> str:
+    """Return the field of a bucket for the amount of a line; a price without buckets refuses both."""
+    fields = SHAPES[model].fields if model in SHAPES else ()
+    declared = [field.value for field in fields if isinstance(field.value, Buckets)]
+    return declared[0].column if declared else ""
+
+
+def _filter_cells() -> dict[str, Any]:
+    return {"property": text_cell("Property", placeholder="region"), "value": text_cell("Value", placeholder="eu", strip=False)}
+
+
+class FiltersField(RowsField):
+    """The properties that events have: a row has a property and one of its values."""
+
+    def __init__(self) -> None:
+        super().__init__(_filter_cells(), noun="Value")
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+        return _filters_of(rows)
+
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        return _rows_of_filters(value)
+
+    def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
+        lacking = (number for number, row in enumerate(rows) if len(row) < 2)
+        number = next(lacking, None)
+        return None if number is None else (number, "value" if "property" in rows[number] else "property")
+
+
+class BucketsField(RowsField):
+    """Prices of some events: a row has a name, the price, and a property with a value. A further value has a row."""
+
+    def __init__(self) -> None:
+        cells: dict[str, Any] = {
+            "key": text_cell("Name", placeholder="eu"),
+            "unit_amount": price_cell("Price"),
+            "rate": text_cell("Percent", inputmode="decimal"),
+            **_filter_cells(),
+        }
+        for column in BUCKET_AMOUNTS:
+            cells[column].models = [name for name in SHAPES if _column(name) == column]
+        super().__init__(cells, noun="Row")
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        buckets = []
+        for first, own in _buckets(rows):
+            amounts = {name: rows[first][name] for name in ("key", *BUCKET_AMOUNTS) if rows[first].get(name)}
+            for number in own[1:]:
+                for name in (name for name in BUCKET_AMOUNTS if rows[number].get(name)):
+                    self.refuse(number, name, "Leave this empty: the first row of this name has it.")
+            filters = _filters_of([rows[number] for number in own if rows[number].keys() & _filter_cells()])
+            buckets.append(amounts | ({"filters": filters} if filters else {}))
+        return buckets
+
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for bucket in value:
+            first, *others = _rows_of_filters(bucket["filters"])
+            amounts = {name: bucket.get(name) for name in BUCKET_AMOUNTS}
+            rows += [{"key": bucket["key"]} | amounts | first, *({"key": bucket["key"]} | each for each in others)]
+        return rows
+
+    def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
+        buckets = list(_buckets(rows))
+        if not parts or not parts[0].isdecimal() or int(parts[0]) >= len(buckets):
+            return None
+        named = {"filters": "property"}.get("".join(parts[1:2]), "".join(parts[1:2]))
+        return buckets[int(parts[0])][0], named if named in self.columns else "key"
+
+
+def _buckets(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[int]]]:
+    """Return the number of the first row of each bucket, and those of its rows. A row without a name continues the one above."""
+    found: list[tuple[int, list[int]]] = []
+    for number, row in enumerate(rows):
+        if found and row.get("key") in (None, "", rows[found[-1][0]].get("key")):
+            found[-1][1].append(number)
+        else:
+            found.append((number, [number]))
+    return found
+
+
+def _filters_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        values = found.setdefault(row.get("property", ""), [])
+        values += [row["value"]] if row.get("value") else []
+    return found
+
+
+def _rows_of_filters(filters: Mapping[str, str | Sequence[str]]) -> list[dict[str, Any]]:
+    lists = {name: [values] if isinstance(values, str) else values for name, values in filters.items()}
+    return [{"property": name, "value": each} for name, values in lists.items() for each in values]
+
+
+class GroupsField(NamesField):
+    """Properties of usage events; a property that stands in two rows is refused."""
+
+    def __init__(self) -> None:
+        super().__init__({"name": text_cell("Property", placeholder="region")}, noun="Property")
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        return [row["name"] for row in rows]
 
 
 def _check(value: Boolean, shown: Shown) -> forms.Field:
@@ -126,22 +221,21 @@ FIELDS: Final[dict[str, Shown]] = {
     "filters": Shown(
         label="Only events where",
         value=Text(most=10_000),
-        make=_lines,
-        placeholder="region = eu, us",
-        help="One property per line, with the values that count; a value with a comma stands in quotes.",
+        make=lambda value, shown: FiltersField(),
+        help="Properties of usage events, and the values that count. Each further value of a property has a row.",
     ),
     "group_by": Shown(
         label="A line for each",
         value=Text(most=1_000),
-        placeholder="region, model",
+        make=lambda value, shown: GroupsField(),
         help="Properties of usage events: each combination of their values has its own line, tiers and free units.",
     ),
     "buckets": Shown(
         label="Another price for some events",
         value=Text(most=10_000),
-        make=_lines,
-        placeholder="eu: 0.02 where region = eu, uk; plan = pro",
-        help="One per line: a name, the price (or percent), and the properties. The price above is for all other events.",
+        make=lambda value, shown: BucketsField(),
+        help="A name, the price, and the values of properties that these events have. Each further value has a row below. "
+        "The price above is for all other events.",
     ),
     "conversion_factor": Shown(
         label="Divide the quantity by",
@@ -185,7 +279,7 @@ FIELDS: Final[dict[str, Shown]] = {
     "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
     "tax_category": Shown(initial="S", help="UNTDID 5305; S by default."),
     "tax_class": Shown(initial="standard", help="What is sold: for sellers whose rules find the tax of category S."),
-    "names": Shown(label="Name in other languages", help="A language and the name on each line."),
+    "names": Shown(label="Name in other languages"),
 }
 FIELDS.update(
     {name: Shown(help=each.value.text) for name, each in DECLARED.items() if name not in {*FIELDS, *OBJECT_OF.values()}}
@@ -201,9 +295,9 @@ EXAMPLE: Final = "example"
 """The name of the field with the quantity of which the form shows the cost."""
 FIRST_VALUES: Final = {name: shown.initial for name, shown in FIELDS.items() if shown.initial}
 CHECKED: Final = tuple(name for name, shown in FIELDS.items() if shown.make is _check)
-WRITTEN: Final = ("tiers", "filters", "group_by", "buckets")
-"""The fields whose value is written in another way in the form."""
-PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in (*WRITTEN, *CHECKED))
+ROWS: Final = ("tiers", "filters", "group_by", "buckets")
+"""The fields with tables of rows, which are left out of a price if they have no rows."""
+PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in (*ROWS, *CHECKED))
 """The fields whose value in the form is the price's."""
 TELLING: Final = ("key", "meter", *(name for name, field in DECLARED.items() if field.required and name not in COMMON))
 """The fields of which a price needs at least one; without them it is empty."""
@@ -227,7 +321,7 @@ def show_used(index: int, fields: Mapping[str, Any], *, kind: str, model: str) -
         field = fields[name_of(index, name)]
         field.is_used = model in field.models and kind in field.kinds
         field.widget.attrs |= {} if field.is_used else {"disabled": True}
-        if name == "tiers":
+        if isinstance(field, RowsField):
             field.widget.model = model
 
 
@@ -264,14 +358,7 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
         return None if found in ("", None) else found
 
     price: dict[str, Any] = {name: as_json(value(name)) for name in PLAIN}
-    if value("tiers"):
-        price["tiers"] = value("tiers")
-    if value("filters"):
-        price["filters"] = filters_typed(value("filters"))
-    if value("group_by"):
-        price["group_by"] = [_unquoted(name) for name in _split(value("group_by"), ",") if name.strip()]
-    if value("buckets"):
-        price["buckets"] = buckets_typed(value("buckets"), column=_column(str(value("model"))))
+    price |= {name: value(name) for name in ROWS if value(name)}
     conversion = conversion_typed(value("conversion_factor"), value("conversion_rounding"), value("conversion_decimals"))
     if conversion:
         price["conversion"] = conversion
@@ -288,24 +375,6 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in price.items() if each is not None}
 
 
-def _column(model: str) -> str:
-    """Return the field of a bucket for the amount of a line; a price without buckets refuses both."""
-    fields = SHAPES[model].fields if model in SHAPES else ()
-    declared = [field.value for field in fields if isinstance(field.value, Buckets)]
-    return declared[0].column if declared else ""
-
-
-def buckets_typed(text: str, *, column: str) -> list[dict[str, Any]]:
-    """Read buckets from their lines; what a line lacks stays out, and the declaration names it."""
-    buckets = []
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        terms, _, properties = line.partition(f" {WHERE} ")
-        key, _, amount = terms.partition(":")
-        bucket = {"key": key.strip(), column: amount.strip(), "filters": filters_typed("\n".join(_split(properties, ";")))}
-        buckets.append({name: each for name, each in bucket.items() if each})
-    return buckets
-
-
 def conversion_typed(factor: str | None, rounding: str | None, decimals: int | None) -> dict[str, Any]:
     """Return the conversion of the typed fields; empty if no field has a value."""
     typed: dict[str, Any] = {"rounding": rounding, "decimals": decimals}
@@ -315,35 +384,6 @@ def conversion_typed(factor: str | None, rounding: str | None, decimals: int | N
     return {name: each for name, each in typed.items() if each is not None}
 
 
-def filters_typed(text: str) -> dict[str, list[str]]:
-    """Read properties and their allowed values from the lines. In quotes, a text may have what divides a line."""
-    found: dict[str, list[str]] = {}
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        name, *values = _split(line, "=")
-        found[_unquoted(name)] = [_unquoted(value) for value in _split("=".join(values), ",") if value.strip()]
-    return found
-
-
-def _split(text: str, divider: str) -> list[str]:
-    """Return the parts of a text between dividers that are not in quotes."""
-    return re.split(rf'{divider}(?=(?:[^"]*"[^"]*")*[^"]*$)', text)
-
-
-def _unquoted(text: str) -> str:
-    text = text.strip()
-    try:
-        found = json.loads(text) if text.startswith('"') else text
-    except ValueError:
-        return text
-    return str(found)
-
-
-def _quoted(text: str) -> str:
-    """Return a text as a line has it: in quotes, as in JSON, if it could be taken for several, or for another."""
-    plain = PLAIN_TEXT.fullmatch(text) is not None and f" {WHERE} " not in text
-    return text if plain else json.dumps(text).replace('\\"', "\\u0022").replace(f" {WHERE} ", f" {WHERE}\\u0020")
-
-
 def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return the initial values of the fields for an existing price; the inverse of `price_typed`."""
     typed: dict[str, Any] = {**FIRST_VALUES}
@@ -351,10 +391,7 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     if definition.get("timing") == USUAL_TIMING[definition["kind"]]:
         del typed["timing"]
     typed |= {name: bool(definition.get(name)) for name in CHECKED}
-    typed["tiers"] = definition.get("tiers", [])
-    typed["filters"] = "\n".join(_filter_lines(definition.get("filters", {})))
-    typed["group_by"] = ", ".join(map(_quoted, definition.get("group_by", [])))
-    typed["buckets"] = "\n".join(_bucket_line(bucket) for bucket in definition.get("buckets", []))
+    typed |= {name: definition.get(name) or [] for name in ROWS}
     conversion = definition.get("conversion")
     if conversion:
         times = conversion.get("multiply_by")
@@ -379,16 +416,3 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
         typed |= {"credits_per_unit": Decimal(paying["per_unit"]), "credits_type": paying["credit_type"]}
         typed["credits_also_spent"] = bool(paying.get("also_spent"))
     return {name_of(index, name): value for name, value in typed.items()}
-
-
-def _filter_lines(filters: Mapping[str, str | Sequence[str]]) -> list[str]:
-    return [f"{_quoted(name)} = {', '.join(map(_quoted, _values(values)))}" for name, values in filters.items()]
-
-
-def _bucket_line(bucket: Mapping[str, Any]) -> str:
-    amount = next(bucket[name] for name in BUCKET_AMOUNTS if name in bucket)
-    return f"{bucket['key']}: {amount} {WHERE} {'; '.join(_filter_lines(bucket['filters']))}"
-
-
-def _values(values: str | Sequence[str]) -> Sequence[str]:
-    return [values] if isinstance(values, str) else values

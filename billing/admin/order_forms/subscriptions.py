@@ -1,5 +1,6 @@
 """The form that creates a subscription and shows its first invoice beforehand."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.steps import GenerationResult
 from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn
-from billing.models import Amendment, Customer, Invoice, Subscription
+from billing.models import Amendment, Customer, Invoice, Plan, Subscription
 from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
 from billing.reads.subscriptions import SubscriptionRow
 from billing.tax_asking import asks_taxes
@@ -38,9 +39,10 @@ from ledger.units import purpose_words, unit_of
 Part = tuple[str, Mapping[str, Any]]
 MINUTE: Final = "%Y-%m-%dT%H:%M"
 PHASES_HELP: Final = (
-    "One per line: how long, then what changes. “1: trial”, “3: 20 % off”, “until 2027-01-01T00:00: plan team, seats 5”, and the "
-    "last one “then: list prices”. A number counts periods of the plan. What a phase does not name goes on."
+    "One after the other: when each ends, and what changes in it. What a phase does not name goes on. The last one does not end."
 )
+MOST_PLANS: Final = 300
+"""The newest plans whose currency the page shows as soon as one is chosen."""
 CONSOLIDATION: Final = Shown(
     label="Invoices",
     unset="as the customer",
@@ -58,7 +60,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "customer": Shown(help="The reference of the customer who pays."),
         "plan": Shown(help="Its ref; the form takes the newest version."),
         "started_at": Shown(label="Starts at (UTC)", help="Billing starts at this time."),
-        "quantities": Shown(placeholder="seats 5", help="One per line: the key of a price and its quantity. 1 by default."),
+        "quantities": Shown(help="The key of a price and its quantity. 1 by default."),
         "time_zone": Shown(help="Days and months begin in this zone, such as Europe/Berlin; empty: as the customer."),
         "anchor_at": Shown(label="Periods count from (UTC)", help="Empty for the start."),
         "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty: the plan's trial, if any."),
@@ -78,6 +80,17 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         **OVERRIDE,
         "phases": Shown(help=PHASES_HELP),
     }
+
+    def set_currencies(self) -> None:
+        """Show the currency of the chosen plan beside negotiated amounts."""
+        plans = dict(Plan.objects.order_by("-pk").values_list("code", "currency")[:MOST_PLANS])
+        self.fields["plan"].widget.attrs["data-currencies"] = json.dumps(plans)
+        super().set_currencies()
+
+    def currency_of(self, name: str) -> tuple[str, str]:
+        """Return the currency of the chosen plan."""
+        plans = Plan.objects.filter(code=str(self["plan"].value() or "").strip()).order_by("-version")
+        return plans.values_list("currency", flat=True).first() or "", "plan"
 
     def sections(self) -> list[FormSection]:
         """Return the order, then the rarely needed fields."""

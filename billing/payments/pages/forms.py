@@ -51,7 +51,7 @@ class PackForm(OrderForm, CreditAmountsForm[NewPack]):
         ),
         "valid_from": Shown(label="On sale from", help="Empty: from now on."),
         "valid_until": Shown(label="On sale until", help="Empty: without an end."),
-        "names": Shown(label="Name in other languages", help="A language and the name on each line."),
+        "names": Shown(label="Name in other languages"),
     }
     folded = ("applies_to", "valid_from", "valid_until", "names")
 

@@ -1,4 +1,4 @@
-// The form of a plan: shows the fields that the chosen model and kind use, adds and removes tiers, and keeps the examples current.
+// The form of a plan: shows the fields that the chosen model and kind use, and keeps the examples current.
 // Without it, a button of the page does the same on the server.
 
 const form = document.getElementById("operation");
@@ -20,34 +20,6 @@ function showUsed(price) {
   }
 }
 
-function renumber(table) {
-  const name = table.dataset.tiers;
-  table.querySelectorAll("tbody tr").forEach((row, number) => {
-    for (const input of row.querySelectorAll("input")) {
-      const column = input.name.split("-").at(-1);
-      input.name = `${name}-${number}-${column}`;
-      input.id = `${table.id}-${number}-${column}`;
-      input.setAttribute("aria-label", `Tier ${number + 1}: ${input.ariaLabel.split(": ")[1]}`);
-    }
-  });
-}
-
-function addTier(table) {
-  const last = table.querySelector("tbody tr:last-child");
-  const row = last.cloneNode(true);
-  for (const input of row.querySelectorAll("input")) input.value = "";
-  last.after(row);
-  renumber(table);
-  row.querySelector("input").focus();
-}
-
-function dropTier(table, row) {
-  if (table.querySelectorAll("tbody tr").length > 1) row.remove();
-  else for (const input of row.querySelectorAll("input")) input.value = "";
-  renumber(table);
-  table.querySelector("[data-add-tier]").focus();
-}
-
 let waiting = 0;
 let asked = 0;
 
@@ -63,17 +35,9 @@ function showExamples() {
 }
 
 for (const price of form.querySelectorAll("[data-price]")) showUsed(price);
-for (const button of form.querySelectorAll("[data-add-tier], [data-drop-tier]")) button.hidden = false;
 form.addEventListener("change", (event) => {
   const price = event.target.closest("[data-price]");
   if (price) showUsed(price);
   showExamples();
 });
 form.addEventListener("input", showExamples);
-form.addEventListener("click", (event) => {
-  const table = event.target.closest("[data-tiers]");
-  if (event.target.closest("[data-add-tier]")) addTier(table);
-  else if (event.target.closest("[data-drop-tier]")) dropTier(table, event.target.closest("tr"));
-  else return;
-  showExamples();
-});

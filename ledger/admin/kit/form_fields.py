@@ -4,6 +4,7 @@ A field turns the typed text into the request's JSON and does not check it: the 
 the API refuses, in the same words.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -197,4 +198,6 @@ def as_typed(value: Any) -> str:
     """Return the text that the field reads as this value."""
     if value is None:
         return ""
+    if isinstance(value, list):
+        return json.dumps(value)
     return value.strftime("%Y-%m-%dT%H:%M:%S") if isinstance(value, datetime) else str(value)

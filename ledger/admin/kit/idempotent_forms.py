@@ -39,6 +39,7 @@ from django.urls import reverse
 from ledger.admin.kit.form_fields import Shown, TextInput, as_json, as_typed, made
 from ledger.admin.kit.money_fields import HasCurrency, money
 from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
+from ledger.admin.kit.rows import MORE_ROWS, RowsField, TypedRows, unescaped
 from ledger.database.lock_names import OPERATOR_STAKES
 from ledger.database.transactions import locked_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
@@ -174,7 +175,7 @@ class KeyedForm(ReasonForm):
 
     def set_references(self) -> None:
         """Let each text field that refers to rows search among them. See Note [A list that works without scripts]."""
-        for name, text in self.fields.items():
+        for name, text in self._texts():
             noun = self.refers_to.get(name) or next((each for each in additions.references() if _names(name, each)), "")
             if noun and type(text.widget) is TextInput:
                 several = {"data-several": ","} if name == f"{noun}s" else {}
@@ -182,12 +183,18 @@ class KeyedForm(ReasonForm):
 
     def reference_lists(self, may_see: Callable[[str], bool]) -> list[tuple[str, str, Sequence[tuple[str, str]]]]:
         """Return the rows with which the lists of fields begin, as far as the operator may see them: noun, its id, rows."""
-        used = {str(text.widget.attrs.get("list", "")) for text in self.fields.values()}
+        used = {str(text.widget.attrs.get("list", "")) for _, text in self._texts()}
         return [
             (noun, f"references-{noun}", listed.list_rows(""))
             for noun, listed in additions.references().items()
             if f"references-{noun}" in used and (listed.permission is None or may_see(listed.permission))
         ]
+
+    def _texts(self) -> list[tuple[str, forms.Field]]:
+        """Return each field and each cell of rows that refers to something, with the name that says to what."""
+        rows = [field.columns.values() for field in self.fields.values() if isinstance(field, RowsField)]
+        cells = [(str(getattr(cell, "references", "")), cell) for columns in rows for cell in columns]
+        return [*self.fields.items(), *((noun, cell) for noun, cell in cells if noun)]
 
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the currency of a field of money, and the name of the field that has it; empty if it is fixed."""
@@ -212,20 +219,45 @@ class KeyedForm(ReasonForm):
         for error in errors:
             name = self.field_of(error.pointer)
             if name is None or name not in wrong:
-                self.add_error(name, sentence(error.detail))
+                self.add_error(name, self._at_its_row(name, error))
+
+    def _at_its_row(self, name: str | None, error: FieldError) -> str:
+        """Return the fault as a sentence; mark the cell to which it belongs."""
+        field, detail = self.fields.get(name or ""), sentence(error.detail)
+        if name is None or not isinstance(field, RowsField):
+            return detail
+        return field.fault_at(unescaped(self.parts_within(name, error.pointer)), self._typed_rows(name, field), detail)
+
+    def parts_within(self, name: str, pointer: str) -> Sequence[str]:
+        """Return the parts of a fault's pointer within the value of a field."""
+        return pointer.split("/")[2:]
+
+    def _typed_rows(self, name: str, field: RowsField) -> TypedRows:
+        return field.widget.value_from_datadict(self.data, self.files, self.add_prefix(name))
 
     def body(self) -> dict[str, Any]:
         """Return the JSON of the typed values, beside reason and key."""
         return {}
 
-    @classmethod
-    def with_more(cls, typed: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values with which the form is shown again when the operator asks for more rows."""
-        return dict(typed)
+    def with_more(self, what: str) -> dict[str, Any]:
+        """Return the typed values with which the form is shown again when the operator asks for more rows.
+
+        Args:
+            what: the name of a field with rows, or what the form's own button says.
+        """
+        typed = {name: field.widget.value_from_datadict(self.data, self.files, name) for name, field in self.fields.items()}
+        if isinstance(typed.get(what), TypedRows):
+            typed[what] = TypedRows([*typed[what], *({} for _ in range(MORE_ROWS))])
+        return typed
 
     def hidden_values(self) -> dict[str, Any]:
         """Return everything that sends the form again: cleaned values, and the typed text of the others."""
-        sent = {name: self.cleaned_data.get(name, self.data.get(name)) for name in self.fields}
+        sent = {
+            name: self._typed_rows(name, field)
+            if isinstance(field, RowsField)
+            else self.cleaned_data.get(name, self.data.get(name))
+            for name, field in self.fields.items()
+        }
         return {name: self.fields[name].prepare_value(value) for name, value in sent.items()}
 
 
@@ -267,6 +299,11 @@ class RequestForm(KeyedForm, Generic[RecordT]):
                 return name
         within = (name for name, own in self.pointers.items() if pointer and own.startswith(f"{pointer}/"))
         return super().field_of(pointer) or next(within, None)
+
+    def parts_within(self, name: str, pointer: str) -> Sequence[str]:
+        """Return the parts of a fault's pointer within the value of a field."""
+        own = self.pointers.get(name, f"/{name}")
+        return pointer[len(own) + 1 :].split("/") if pointer.startswith(f"{own}/") else ()
 
     def body(self) -> dict[str, Any]:
         """Return the request's JSON: the typed values, without empty fields and objects that lack what they need."""
@@ -469,8 +506,9 @@ class FormPage(Generic[FormT]):
     def _form(self, request: HttpRequest) -> FormT:
         approval = getattr(request, "approval", None)
         by: dict[str, Any] = {"fixed": self.fixed, "actor": actor(request) if approval is None else approval.requested_by}
-        if request.method == "POST" and self.form.more and "more" in request.POST:
-            return self.form(initial=self.form.with_more(request.POST.dict()), **by)
+        if request.method == "POST" and "more" in request.POST:
+            typed = self.form(request.POST, request.FILES, **by)
+            return self.form(initial=typed.with_more(request.POST["more"]), **by)
         if request.method == "POST":
             return self.form(request.POST, request.FILES, **by)
         given = {name: value for name, value in request.GET.items() if "\x00" not in value}

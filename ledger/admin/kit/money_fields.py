@@ -103,7 +103,8 @@ class MoneyInput(UnfoldAdminTextInputWidget):
         context: dict[str, Any] = super().get_context(name, value, attrs)
         widget = context["widget"]
         if "id" in widget["attrs"]:
-            widget["attrs"]["aria-describedby"] = f"{widget['attrs']['id']}_currency"
+            described = (f"{widget['attrs']['id']}_currency", widget["attrs"].get("aria-describedby"))
+            widget["attrs"]["aria-describedby"] = " ".join(filter(None, described))
         widget |= {"currency": self.currency, "currency_field": self.currency_field}
         return context
 

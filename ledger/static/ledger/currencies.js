@@ -1,14 +1,16 @@
 // Shows beside an amount of money the currency that is chosen in the same form. The server reads the currency by itself.
 
-for (const shown of document.querySelectorAll("[data-currency-of]")) {
-  const currency = shown.closest("form").elements[shown.dataset.currencyOf];
-  if (!currency) continue;
-  const known = JSON.parse(currency.dataset.currencies ?? "null");
-  const show = () => {
+function showCurrencies(form, name) {
+  for (const shown of form.querySelectorAll("[data-currency-of]")) {
+    const currency = form.elements[shown.dataset.currencyOf];
+    if (!currency || (name && currency.name !== name)) continue;
+    const known = JSON.parse(currency.dataset.currencies ?? "null");
     const typed = currency.value.trim();
     shown.textContent = (known ? known[typed] : typed.toUpperCase()) || "choose a currency";
-  };
-  currency.addEventListener("input", show);
-  currency.addEventListener("change", show);
-  show(); // a browser that goes back fills in what was typed
+  }
+}
+
+for (const form of document.querySelectorAll("form:has([data-currency-of])")) {
+  for (const kind of ["input", "change"]) form.addEventListener(kind, (event) => showCurrencies(form, event.target.name));
+  showCurrencies(form); // a browser that goes back fills in what was typed
 }

@@ -3,32 +3,35 @@
 
 const PAUSE_MS = 150;
 
-for (const field of document.querySelectorAll("input[list]")) {
-  const list = field.list;
-  if (!list?.dataset.search) continue;
-  let last = "";
-  let pause;
+const last = new WeakMap();
+let pause;
 
-  // A field of several names completes the last one.
-  const split = () => {
-    const end = field.dataset.several ? field.value.lastIndexOf(field.dataset.several) + 1 : 0;
-    return [field.value.slice(0, end), field.value.slice(end).trim()];
-  };
-  const offer = (rows, before) => {
-    const beginning = before && `${before} `;
-    list.replaceChildren(...rows.map(([value, words]) => Object.assign(document.createElement("option"), {
-      value: beginning + value, textContent: words,
-    })));
-  };
-  const search = async () => {
-    const [before, word] = split();
-    if (field.value === last) return;
-    last = field.value;
-    const answer = await fetch(`${list.dataset.search}?s=${encodeURIComponent(word)}`, { headers: { Accept: "application/json" } });
-    if (answer.ok && field.value === last) offer((await answer.json()).rows, before);
-  };
-  field.addEventListener("input", () => {
-    clearTimeout(pause);
-    pause = setTimeout(() => search().catch(() => {}), PAUSE_MS); // without an answer, the list stays as it is
-  });
+// A field of several names completes the last one.
+function split(field) {
+  const end = field.dataset.several ? field.value.lastIndexOf(field.dataset.several) + 1 : 0;
+  return [field.value.slice(0, end), field.value.slice(end).trim()];
 }
+
+function offer(list, rows, before) {
+  const beginning = before && `${before} `;
+  list.replaceChildren(...rows.map(([value, words]) => Object.assign(document.createElement("option"), {
+    value: beginning + value, textContent: words,
+  })));
+}
+
+async function search(field) {
+  const [before, word] = split(field);
+  const typed = field.value;
+  if (typed === last.get(field)) return;
+  last.set(field, typed);
+  const answer = await fetch(`${field.list.dataset.search}?s=${encodeURIComponent(word)}`, { headers: { Accept: "application/json" } });
+  if (answer.ok && field.value === typed) offer(field.list, (await answer.json()).rows, before);
+}
+
+// Also for fields of rows that are added later.
+document.addEventListener("input", (event) => {
+  const field = event.target;
+  if (!field.list?.dataset.search) return;
+  clearTimeout(pause);
+  pause = setTimeout(() => search(field).catch(() => {}), PAUSE_MS); // without an answer, the list stays as it is
+});

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from django.utils import timezone
 
-from billing.admin.order_forms.prices import typed_of
+from billing.admin.order_forms.prices import fields_of_price, typed_of
 from billing.models import (
     Amendment,
     Coupon,
@@ -27,6 +27,8 @@ from billing.orders.subscriptions import Wish
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.reading import MAX_PRICES, parse_price, price_dict
+from ledger.admin.kit.form_fields import as_typed
+from ledger.admin.kit.money_fields import HasCurrency
 from ledger.models import CreditType, StaffEvent
 from ledger.testing import api_key
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
@@ -52,6 +54,21 @@ PLAN = {
 }  # fmt: skip
 COUPON = {"code": "WELCOME", "kind": "percentage", "percent": "10", "duration": "recurring", "periods": "3"}
 ROWS = (Customer, Plan, Price, Coupon, CustomerCoupon, Subscription, Amendment, Invoice)
+
+
+def rows_typed(name, *rows):
+    """The cells of a field's rows, as a browser sends them."""
+    return {f"{name}-{number}-{column}": text for number, row in enumerate(rows) for column, text in row.items()}
+
+
+def quantity(key, number):
+    """One row of quantities."""
+    return rows_typed("quantities", {"key": key, "quantity": number})
+
+
+def amount(key, what, typed):
+    """One row of negotiated amounts."""
+    return rows_typed("prices", {"key": key, "what": what, "rate" if what == "rate" else "amount": typed})
 
 
 def row_counts():
@@ -227,9 +244,10 @@ def test_a_plan_is_made_by_a_form_whose_other_fields_are_sent_as_a_browser_shows
     assert (Plan.objects.get().allowance or {}).get("amount") == (500 if granted else None)
 
 
-def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_version(client):
+def test_names_in_other_languages_are_typed_in_rows_and_fill_in_the_next_version(client):
     url = f"{BILLING}/plan/add/"
-    named = {"names": "de = Teamtarif", "price_0_name": "Seats", "price_0_names": "de = Plätze\nen = Chairs"}
+    named = rows_typed("names", {"language": "de", "name": "Teamtarif"}) | {"price_0_name": "Seats"}
+    named |= rows_typed("price_0_names", {"language": "de", "name": "Plätze"}, {"language": "en", "name": "Chairs"})
     response = send_first_step(client, url, PLAN | named)
     assert "Seats (seats): 9.90 EUR per unit and month" in text_of_response(response)
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
@@ -245,7 +263,7 @@ def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_versio
     assert Price.objects.get(plan=second, key="seats").definition == Price.objects.get(plan=first, key="seats").definition
 
     url = f"{BILLING}/coupon/add/"
-    typed = COUPON | {"name": "Launch offer", "names": "de = Startrabatt"}
+    typed = COUPON | {"name": "Launch offer"} | rows_typed("names", {"language": "de", "name": "Startrabatt"})
     assert send_both_steps(client, url, typed).status_code == 302
     coupon = Coupon.objects.get()
     assert (coupon.name, coupon.names) == ("Launch offer", {"de": "Startrabatt"})
@@ -328,7 +346,7 @@ WRONG_PLANS = [
         "price_1_tiers",
         "Tier 1 ends at 5, not above 10",
     ),
-    ({"price_1_tiers-0-unit_amount": "x"}, "price_1_tiers", "Tier 1: “x” is not an amount"),
+    ({"price_1_tiers-0-unit_amount": "x"}, "price_1_tiers", "Tier 1: Unit amount: “x” is not an amount"),
     ({"price_1_tiers-1-up_to": "2000000"}, "price_1_tiers", "No tier prices units above 2000000"),
     ({"price_1_tiers-1-rate": "5"}, "price_1_tiers", "The tiers of model graduated do not use rate"),
     ({"price_0_unit_amount": ""}, "price_0_unit_amount", "Model unit needs unit_amount."),
@@ -336,11 +354,11 @@ WRONG_PLANS = [
     ({"price_1_key": "seats"}, "price_1_key", "Another price has the key 'seats'."),
     ({"price_0_free_events": "5"}, "price_0_free_events", "Model unit does not use free_events."),
     ({"price_0_tax_category": "AE"}, "price_0_tax_rate", "Category AE needs a rate of 0."),
-    ({"price_1_filters": "region"}, "price_1_filters", "text values"),
+    ({"price_1_filters-0-property": "region"}, "price_1_filters", "text values"),
     ({"minimum": "9", "maximum": "5"}, "minimum", "The minimum must not exceed the maximum."),
     ({"currency": "nix"}, "currency", "This must be an active ISO 4217 code such as EUR."),
-    ({"names": "xx = Team"}, "names", "Documents are in these languages: en, de."),
-    ({"price_0_names": "de"}, "price_0_names", "at least 1 characters"),
+    (rows_typed("names", {"language": "xx", "name": "Team"}), "names", "Documents are in these languages: en, de."),
+    ({"price_0_names-0-language": "de"}, "price_0_names", "at least 1 characters"),
     ({"count": "0"}, "count", "This must be at least 1."),
     ({"price_0_kind": "monthly"}, "price_0_kind", "Select a valid choice."),
 ]
@@ -425,7 +443,7 @@ def test_values_in_the_address_that_no_field_can_have_are_no_error(client):
 def test_a_coupon_is_created_given_and_taken_away(client):
     for code in ("team", "solo"):
         PlanFactory(code=code)
-    response = send_first_step(client, f"{BILLING}/coupon/add/", COUPON | {"plans": "team, solo"})
+    response = send_first_step(client, f"{BILLING}/coupon/add/", COUPON | rows_typed("plans", {"name": "team"}, {"name": "solo"}))
     assert "WELCOME: 10 % off, for 3 periods of each subscription, only on team and solo." in text_of_response(response)
     assert not Coupon.objects.exists()
     assert client.post(f"{BILLING}/coupon/add/", hidden_values(response) | {"confirmed": "yes"}).status_code == 302
@@ -456,9 +474,9 @@ WRONG_COUPONS = [
     ({"percent": "0"}, "percent"),
     ({"periods": ""}, "periods"),
     ({"duration": "once", "periods": "", "per": "customer"}, "per"),
-    ({"prices": "a b"}, "prices"),
-    ({"prices": "nothing"}, "prices"),
-    ({"plans": "nothing"}, "plans"),
+    ({"prices-0-name": "a b"}, "prices"),
+    ({"prices-0-name": "nothing"}, "prices"),
+    ({"plans-0-name": "nothing"}, "plans"),
     ({"code": "TAKEN"}, "code"),
 ]
 
@@ -474,7 +492,7 @@ def new_order(**changed):
     """A form that orders a subscription to a new plan of 10.00 a seat for a new customer."""
     plan = PlanFactory(prices=[recurring(model="unit", tax_rate="20")])
     order = {"ref": "SUB-9", "customer": CustomerFactory().ref, "plan": plan.code, "started_at": "2026-01-01T00:00"}
-    return order | {"time_zone": "UTC", "quantities": "base 3"} | changed
+    return order | {"time_zone": "UTC", **quantity("base", "3")} | changed
 
 
 def test_a_subscription_shows_its_first_invoice_before_it_is_created(client):
@@ -499,11 +517,11 @@ WRONG_SUBSCRIPTIONS = [
     ({"started_at": ""}, "started_at"),
     ({"started_at": "1999-01-01T00:00"}, "started_at"),
     ({"ends_at": "2025-01-01T00:00"}, "ends_at"),
-    ({"quantities": "seats 5"}, "quantities"),
-    ({"quantities": "base five"}, "quantities"),
-    ({"quantities": "base 1e99"}, "quantities"),
-    ({"quantities": "base -1"}, "quantities"),
-    ({"quantities": "base"}, "quantities"),
+    (quantity("seats", "5"), "quantities"),
+    (quantity("base", "five"), "quantities"),
+    (quantity("base", "1e99"), "quantities"),
+    (quantity("base", "-1"), "quantities"),
+    (quantity("base", ""), "quantities"),
     ({"ref": "TAKEN"}, "ref"),
 ]
 
@@ -521,7 +539,9 @@ def test_a_subscription_shows_the_credits_that_its_first_run_grants_in_their_uni
     granting = send_both_steps(client, f"{BILLING}/plan/add/", PLAN | {"credit_type": "usd_cents", "grants": "12.50"})
     assert granting.status_code == 302
     customer = CustomerFactory(holder_id="ada").ref
-    response = send_first_step(client, f"{BILLING}/subscription/add/", new_order(plan="team", customer=customer, quantities=""))
+    response = send_first_step(
+        client, f"{BILLING}/subscription/add/", new_order(plan="team", customer=customer, **quantity("", ""))
+    )
     assert "It would also grant 12.50 USD to the customer's holder." in text_of_response(response)
     assert not Subscription.objects.exists()
 
@@ -537,7 +557,7 @@ def test_an_amendment_of_a_subscription_whose_billing_is_suspended_says_so(clien
 
 def test_a_subscription_that_a_run_would_suspend_shows_a_warning(client):
     days = PlanFactory(interval=Interval(IntervalUnit.DAY), prices=[recurring()]).code
-    values = new_order(started_at="2001-01-01T00:00", plan=days, quantities="")
+    values = new_order(started_at="2001-01-01T00:00", plan=days, **quantity("", ""))
     response = send_first_step(client, f"{BILLING}/subscription/add/", values)
     assert "would suspend its billing: too-many-periods." in text_of_response(response)
     assert not Subscription.objects.exists()
@@ -556,13 +576,13 @@ def subscription():
     [
         (
             "change-quantities",
-            {"quantities": "base 4", "effective_at": "2026-01-01T00:00"},
+            {**quantity("base", "4"), "effective_at": "2026-01-01T00:00"},
             ": base: 4, from 1 Jan 2026, 00:00 UTC on.",
             {"quantities": {"base": "4"}},
         ),
         (
             "negotiate",
-            {"percent_off": "10", "prices": "base unit_amount 9.00", "effective_at": "2026-01-01T00:00"},
+            {"percent_off": "10", **amount("base", "unit_amount", "9.00"), "effective_at": "2026-01-01T00:00"},
             ": negotiated prices: base with unit amount 9, 10 % off the other prices, from 1 Jan 2026, 00:00 UTC on.",
             {"price_override": {"plan": "solo", "prices": {"base": {"unit_amount": "9"}}, "percent_off": "10"}},
         ),
@@ -628,7 +648,7 @@ def test_a_subscription_is_amended_after_its_effect_was_shown(client, subscripti
 def test_the_next_three_invoices_are_shown_beside_a_form_and_on_a_page_of_their_own(client):
     far = {"year": 2099}
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code, started_at=at(1, 1, **far))
-    typed = {"quantities": "base 2", "effective_at": "2099-02-01T00:00"}
+    typed = {**quantity("base", "2"), "effective_at": "2099-02-01T00:00"}
     before = row_counts()
     text = text_of_response(send_first_step(client, f"{BILLING}/subscription/{subscription.pk}/change-quantities/", typed))
     assert "The next three invoices" in text
@@ -660,15 +680,15 @@ def test_the_plan_of_a_subscription_is_changed_to_its_newest_version(client, sub
 WRONG_AMENDMENTS = [
     ("change-plan", {"plan": "nothing", "effective_at": "2026-02-01T00:00"}, "plan"),
     ("change-plan", {"plan": "solo", "effective_at": "2025-12-01T00:00"}, "effective_at"),
-    ("change-quantities", {"quantities": "seats 4", "effective_at": "2026-02-01T00:00"}, "quantities"),
-    ("change-quantities", {"quantities": "", "effective_at": "2026-02-01T00:00"}, "quantities"),
+    ("change-quantities", {**quantity("seats", "4"), "effective_at": "2026-02-01T00:00"}, "quantities"),
+    ("change-quantities", {**quantity("", ""), "effective_at": "2026-02-01T00:00"}, "quantities"),
     ("negotiate", {"percent_off": "101", "effective_at": "2026-02-01T00:00"}, "percent_off"),
     ("negotiate", {"percent_off": "0", "effective_at": "2026-02-01T00:00"}, "percent_off"),
-    ("negotiate", {"prices": "seats unit_amount 9", "effective_at": "2026-02-01T00:00"}, "prices"),
-    ("negotiate", {"prices": "base rate 9", "effective_at": "2026-02-01T00:00"}, "prices"),
-    ("negotiate", {"prices": "base 9", "effective_at": "2026-02-01T00:00"}, "prices"),
-    ("negotiate", {"prices": "base key other", "effective_at": "2026-02-01T00:00"}, "prices"),
-    ("negotiate", {"prices": "base unit_amount -1", "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {**amount("seats", "unit_amount", "9"), "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {**amount("base", "rate", "9"), "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {**amount("base", "", "9"), "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {**amount("base", "key", "other"), "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {**amount("base", "unit_amount", "-1"), "effective_at": "2026-02-01T00:00"}, "prices"),
     ("cancel", {"ends_at": "2025-02-01T00:00"}, "ends_at"),
     ("hold-back", {"hold_days": "400"}, "hold_days"),
     ("move-billing-day", {"anchor_at": "", "effective_at": "2026-02-01T00:00"}, "anchor_at"),
@@ -682,7 +702,12 @@ def test_tiers_are_negotiated_and_shown_with_the_subscription(client):
         plan=PlanFactory(prices=[recurring(), metered("calls", None, model="graduated", tiers=tiers)]).code
     )
     url = f"{BILLING}/subscription/{subscription.pk}"
-    typed = {"prices": "calls tiers 100 0.4 1, beyond 0.1\ncalls minimum 3", "effective_at": "2026-01-01T00:00"}
+    typed = {"effective_at": "2026-01-01T00:00"} | rows_typed(
+        "prices",
+        {"key": "calls", "what": "tiers", "up_to": "100", "amount": "0.4", "flat_amount": "1"},
+        {"key": "calls", "what": "tiers", "amount": "0.1"},
+        {"key": "calls", "what": "minimum", "amount": "3"},
+    )
     response = send_first_step(client, f"{url}/negotiate/", typed)
     assert client.post(f"{url}/negotiate/", hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     page = text_of_response(client.get(f"{url}/change/"))
@@ -872,7 +897,8 @@ def test_the_form_says_what_an_example_costs_and_why(client, typed, sentence):
     before = row_counts()
     usage = {"price_0_meter": "m", "price_0_aggregation": "sum"} if typed["kind"] == "usage" else {}
     price = {"price_0_key": "p"} | usage | {f"price_0_{name}": value for name, value in typed.items()}
-    plan = {"code": "team", "name": "Team", "names": "de = Gruppe", "currency": "EUR", "price_count": "1"}
+    plan = {"code": "team", "name": "Team", "currency": "EUR", "price_count": "1"}
+    plan |= rows_typed("names", {"language": "de", "name": "Gruppe"})
     response = client.post(f"{BILLING}/plan/examples/", plan | price)
     assert response.status_code == 200
     shown = text_of_response(response).replace("\u00a0", " ")
@@ -888,7 +914,7 @@ def test_the_form_shows_how_the_line_of_a_group_reads(client):
         "unit_amount": "1",
         "meter": "m",
         "aggregation": "sum",
-        "group_by": 'region, "a, b"',
+        **rows_typed("group_by", {"name": "region"}, {"name": "a, b"}),
     }
     plan = {"code": "team", "name": "Team", "currency": "EUR", "price_count": "1", "price_0_key": "calls"}
     response = client.post(f"{BILLING}/plan/examples/", plan | {f"price_0_{name}": value for name, value in price.items()})
@@ -912,11 +938,11 @@ def test_every_model_has_an_example_of_the_ratings_call(client, model):
     api = ApiClient(api_key("billing:read", name="shop"))
     rated = api.post("/v1/ratings", {"price": price, "quantity": 250, "currency": "EUR"}, key=None).json()
     definition = price_dict(parse_price(price))
-    typed = {
-        field: json.dumps(value) if isinstance(value, list) else value
-        for field, value in typed_of(0, definition).items()
-        if value
-    }
+    fields = fields_of_price(0)
+    for each in fields.values():
+        if isinstance(each, HasCurrency):
+            each.set_currency("EUR")
+    typed = {field: as_typed(fields[field].prepare_value(value)) for field, value in typed_of(0, definition).items() if value}
     sent = {"currency": "EUR", "price_count": "1", "price_0_example": "250"} | typed
     shown = text_of_response(client.post(f"{BILLING}/plan/examples/", sent))
     assert f": {rated['amount_minor'] / 100:,.2f} EUR, because" in shown, shown

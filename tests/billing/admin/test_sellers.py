@@ -7,7 +7,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from billing.documents.sellers import current_seller
 from billing.models import Seller
-from tests.billing.admin.test_order_forms import hidden_values, text_of_response
+from tests.billing.admin.test_order_forms import hidden_values, rows_typed, text_of_response
 from tests.billing.documents.issued import SELLER
 from tests.billing.documents.test_brand import SHAPE, SVG
 from tests.billing.factories import unique
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.django_db
 ADD = "/admin/billing/seller/add/"
 TYPED = {
     "ref": "us", "name": "Nimbus Inc", "line1": "1 Main St", "city": "Springfield", "country": "US", "invoice_prefix": "US",
-    "credit_note_prefix": "USC", "numbers_per_year": "yes", "numbers_per_customer": "no", "footer": "en = A Delaware corporation",
+    "credit_note_prefix": "USC", "numbers_per_year": "yes", "numbers_per_customer": "no", "footer-0-language": "en",
+    "footer-0-name": "A Delaware corporation",
 }  # fmt: skip
 LOGO = SVG.format(SHAPE)
 
@@ -45,16 +46,18 @@ def test_a_seller_is_seen_before_it_is_recorded(client):
     assert "data:image/png;base64," in shown.content.decode()
 
 
-def test_a_step_of_cash_payments_is_typed_on_a_line_of_its_own(client):
-    refused = send(client, cash_rounding="CHF five")
+def test_a_step_of_cash_payments_is_typed_in_a_row_with_its_currency(client):
+    refused = send(client, **rows_typed("cash_rounding", {"currency": "CHF", "amount": "five"}))
     assert refused.status_code == 422
     assert refused.context_data["form"].errors["cash_rounding"]
     assert not Seller.objects.exists()
-    client.post(ADD, hidden_values(send(client, cash_rounding="CHF 0.05\nSEK 1.00")) | {"confirmed": "yes"})
+    steps = rows_typed("cash_rounding", {"currency": "CHF", "amount": "0.05"}, {"currency": "SEK", "amount": "1.00"})
+    client.post(ADD, hidden_values(send(client, **steps)) | {"confirmed": "yes"})
     seller = current_seller("us")
     assert seller is not None
     assert seller.details["cash_rounding_minor"] == {"CHF": 5, "SEK": 100}
-    assert "CHF 0.05\nSEK 1.00" in client.get(f"/admin/billing/seller/{seller.pk}/edit/").content.decode()
+    form = client.get(f"/admin/billing/seller/{seller.pk}/edit/").context_data["form"]
+    assert form["cash_rounding"].value() == [{"currency": "CHF", "amount": "0.05"}, {"currency": "SEK", "amount": "1.00"}]
 
 
 def test_a_bad_logo_is_shown_at_its_field_and_nothing_recorded(client):
@@ -80,7 +83,8 @@ def test_an_edit_keeps_the_logo_or_removes_it_and_the_list_has_the_current_versi
     assert first is not None
     url = f"/admin/billing/seller/{first.pk}/edit/"
     form = client.get(url).context_data["form"]
-    typed = {name: form[name].value() for name in TYPED} | {"footer": TYPED["footer"], "numbers_per_year": "yes"}
+    typed = {name: form[name].value() for name in TYPED if name in form.fields} | {"numbers_per_year": "yes"}
+    typed |= {name: TYPED[name] for name in TYPED if name not in form.fields}
     typed |= {"logo": form["logo"].value(), "numbers_per_customer": "no", "name": "Nimbus LLC", "idempotency_key": unique("key")}
     client.post(url, hidden_values(client.post(url, typed)) | {"confirmed": "yes"})
     second = current_seller("us")

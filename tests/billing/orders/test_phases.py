@@ -14,7 +14,7 @@ from billing.orders.plan_move_walk import carry_out
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import calendar
 from ledger.errors import Invalid
-from tests.billing.admin.test_order_forms import BILLING, hidden_values, send_first_step, text_of_response
+from tests.billing.admin.test_order_forms import BILLING, hidden_values, rows_typed, send_first_step, text_of_response
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.orders.test_amendments import lines_of
@@ -281,9 +281,13 @@ def test_operators_see_the_calendar_and_change_phases():
     page = f"{BILLING}/subscription/{subscription.pk}"
     assert "1 Jan 2099 – 28 Feb 2099" in text_of_response(client.get(f"{page}/change/"))
     url = f"{page}/change-phases/"
-    typed = {"effective_at": "2099-03-01T00:00", "phases": "2: 20 % off, base 3\nthen: list prices"}
-    wrong = send_first_step(client, url, typed | {"phases": "soon: 20 % off"})
-    assert (wrong.status_code, "Line 1 begins with a number of periods" in text_of_response(wrong)) == (422, True)
+    first = {"ends": "periods", "intervals": "2", "prices": "percent", "percent_off": "20", "key": "base", "quantity": "3"}
+    last = {"ends": "then", "prices": "list_prices"}
+    typed = {"effective_at": "2099-03-01T00:00"} | rows_typed("phases", first, last)
+    wrong = send_first_step(client, url, typed | {"phases-0-intervals": ""})
+    assert (wrong.status_code, "Phase 1: This is missing." in text_of_response(wrong)) == (422, True)
+    assert 'id="id_phases-0-intervals_fault">This is missing.' in wrong.content.decode()
+    assert wrong.context_data["form"]["phases"].value()[1] == last
     shown = send_first_step(client, url, typed)
     assert "phase 2 begins, phases that have not begun are replaced, base: 3" in text_of_response(shown)
     assert client.post(url, hidden_values(shown) | {"confirmed": "yes"}).status_code == 302

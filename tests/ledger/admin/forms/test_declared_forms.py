@@ -15,6 +15,7 @@ from ledger.admin.credit_amounts import CreditNumberField
 from ledger.admin.kit.form_fields import Shown, UTCField, YesNoField
 from ledger.admin.kit.idempotent_forms import RequestForm, declared_at, sentence
 from ledger.admin.kit.money_fields import MoneyField
+from ledger.admin.kit.rows import RowsField, TypedRows
 from ledger.records import Shape, shape_of
 from ledger.signals import alert_pages
 from ledger.values import AppliesTo, Boolean, ByComponent, Choice, Integer, ListOf, MapOf, Number, Text, Time
@@ -64,9 +65,9 @@ def test_all_forms_about_requests_are_tested():
 
 
 TYPED_IN = {
-    ListOf: ("abcd", ["abcd"]),
-    MapOf: ("seats 4", {"seats": "4"}),
-    Names: ("de = abcd", {"de": "abcd"}),
+    ListOf: (TypedRows([{"name": "abcd"}]), ["abcd"]),
+    MapOf: (TypedRows([{"key": "seats", "quantity": "4"}]), {"seats": "4"}),
+    Names: (TypedRows([{"language": "de", "name": "abcd"}]), {"de": "abcd"}),
 }
 """What is typed for values that have others in them, and the request's JSON."""
 
@@ -83,7 +84,8 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         typed, given, limit = "another", "another", "other"
     elif isinstance(value, PhaseList):
         monkeypatch.setattr(declared_at(value.child.shape, "/intervals").value, "most", 3)
-        typed, given, limit = "4: trial\nthen: list prices", [{"intervals": 4, "trial": True}, {"list_prices": True}], 3
+        rows = [{"ends": "periods", "intervals": "4", "prices": "trial"}, {"ends": "then", "prices": "list_prices"}]
+        typed, given, limit = TypedRows(rows), [{"intervals": 4, "trial": True}, {"list_prices": True}], 3
     elif isinstance(value, ByComponent):
         monkeypatch.setattr(declared_at(value.child.shape, "/per").value, "most", 3)
         typed, given, limit = "input 1 per 4", {"input": {"price": 1, "per": 4}}, 3
@@ -141,12 +143,20 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
             or type(value) in (*TYPED_IN, PhaseList, ByComponent, AppliesTo)
             or isinstance(field, CurrencyField)
         )
-        assert sent.errors[name] == [sentence(error.detail)]
+        row = f"{field.widget.noun} 1: " if isinstance(field, RowsField) else ""
+        assert sent.errors[name] == [f"{row}{sentence(error.detail)}"]
 
 
 def test_a_form_shows_every_error_that_the_declaration_finds(client):
     address = "/admin/billing/coupon/add/"
-    values = {"code": "a b", "kind": "percentage", "percent": "-1", "duration": "recurring", "periods": "0", "plans": "x, y z"}
+    values = {
+        "code": "a b",
+        "kind": "percentage",
+        "percent": "-1",
+        "duration": "recurring",
+        "periods": "0",
+        "plans-0-name": "y z",
+    }
     response = client.post(address, values | {"idempotency_key": "k"})
     assert response.status_code == 422
     assert set(response.context_data["form"].errors) == {"code", "percent", "periods", "plans"}
