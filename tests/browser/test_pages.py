@@ -9,14 +9,14 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.db import transaction
 
-from billing.models import Customer, Plan, Run, RunResult
+from billing.models import Customer, Plan, Run, RunResult, Subscription
 from ledger import journal, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
 from ledger.totals.counting import count_entries
 from ledger_project.demonstration import seed_demo
-from tests.billing.factories import SubscriptionFactory, at
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
@@ -300,7 +300,7 @@ def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_co
         price.get_by_label("Tier 2: Unit amount").fill("0.01")
         price.get_by_role("button", name="Add a tier").click()
         price.get_by_label("Tier 3: Unit amount").fill("0.005")
-        price.get_by_role("button", name="Remove").nth(1).click()
+        price.get_by_role("button", name="Remove tier 2").click()
         price.get_by_text("1,500 calls: 22.50 EUR, because").wait_for()
         assert "Team: calls" in price.inner_text()
         assert page.locator("[name=price_0_tiers-1-unit_amount]").input_value() == "0.005"
@@ -313,6 +313,48 @@ def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_co
     with site_of(operator()) as site:
         for width in (1440, 390):
             chromium.visit(f"{site.url}/admin/billing/plan/add/", build, width=width)
+
+
+def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium):
+    plan = PlanFactory(prices=[recurring(model="unit", tax_rate="20")])
+    customer = CustomerFactory()
+
+    def order(visit: Visit) -> None:
+        page = visit.page
+        for name, text in (("ref", "SUB-9"), ("customer", customer.ref), ("plan", plan.code)):
+            page.locator(f"[name={name}]").fill(text)
+        assert not page.get_by_label("Row 1: Quantity").is_visible()
+        page.get_by_label("Amount 1: Price").fill("base")
+        page.get_by_label("Amount 1: What").select_option("Price")
+        page.get_by_label("Amount 1: Amount").fill("9,50")
+        assert page.locator("#id_prices-0-amount_currency").inner_text() == plan.currency
+        page.get_by_label("Phase 1: It ends").select_option("after periods")
+        page.get_by_label("Phase 1: Periods").fill("2")
+        page.get_by_label("Phase 1: Prices").select_option("free: a trial")
+        for number in (2, 3):
+            page.get_by_role("button", name="Add a phase").focus()
+            page.keyboard.press("Enter")
+            assert page.evaluate("document.activeElement.ariaLabel") == f"Phase {number}: It ends"
+        assert page.locator("[data-rows=phases] tbody tr").count() == 3
+        page.get_by_role("button", name="Remove phase 2").focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.ariaLabel") == "Remove phase 2"
+        page.get_by_label("Phase 2: It ends").select_option("does not end: the last phase")
+        page.get_by_label("Phase 2: Price", exact=True).fill("base")
+        page.get_by_label("Phase 2: Quantity").fill("x")
+        assert not visit.is_wider_than_the_window
+        page.get_by_role("button", name="Continue").click()
+        page.locator("#id_phases-1-quantity_fault").wait_for()
+        assert page.get_by_label("Phase 1: Periods").input_value() == "2"
+        page.get_by_label("Phase 2: Quantity").fill("4")
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_text("It has 2 phases.").wait_for()
+        assert (visit.complaints, visit.elsewhere) == ([], [])
+
+    with site_of(operator()) as site:
+        for width in (1400, 390):
+            chromium.visit(f"{site.url}/admin/billing/subscription/add/", order, width=width)
+    assert not Subscription.objects.exists()
 
 
 def test_a_customer_shows_what_is_asked_first(show):

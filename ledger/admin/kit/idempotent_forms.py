@@ -361,7 +361,7 @@ def _names(field_name: str, noun: str) -> bool:
 
 
 def _differs(value: Any, initial: Any) -> bool:
-    return str("" if value is None else value) != str("" if initial is None else initial)
+    return str("" if value in (None, []) else value) != str("" if initial is None else initial)
 
 
 FormT = TypeVar("FormT", bound=KeyedForm)

@@ -62,6 +62,7 @@ class RowsInput(forms.Widget):
         context["widget"] |= {
             "id": id_,
             "noun": self.noun,
+            "article": "an" if self.noun[0] in "AEIO" else "a",
             "columns": [{"title": field.label, **self._use(field)} for field in self.columns.values()],
             "rows": [
                 [self._cell(name, id_, number, column, row) for column in self.columns]
