@@ -178,8 +178,7 @@ class KeyedForm(ReasonForm):
         for name, text in self._texts():
             noun = self.refers_to.get(name) or next((each for each in additions.references() if _names(name, each)), "")
             if noun and type(text.widget) is TextInput:
-                several = {"data-several": ","} if name == f"{noun}s" else {}
-                text.widget.attrs |= {"list": f"references-{noun}", "autocomplete": "off", **several}
+                text.widget.attrs |= {"list": f"references-{noun}", "autocomplete": "off"}
 
     def reference_lists(self, may_see: Callable[[str], bool]) -> list[tuple[str, str, Sequence[tuple[str, str]]]]:
         """Return the rows with which the lists of fields begin, as far as the operator may see them: noun, its id, rows."""

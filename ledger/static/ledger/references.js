@@ -6,26 +6,19 @@ const PAUSE_MS = 150;
 const last = new WeakMap();
 let pause;
 
-// A field of several names completes the last one.
-function split(field) {
-  const end = field.dataset.several ? field.value.lastIndexOf(field.dataset.several) + 1 : 0;
-  return [field.value.slice(0, end), field.value.slice(end).trim()];
-}
-
-function offer(list, rows, before) {
-  const beginning = before && `${before} `;
+function offer(list, rows) {
   list.replaceChildren(...rows.map(([value, words]) => Object.assign(document.createElement("option"), {
-    value: beginning + value, textContent: words,
+    value, textContent: words,
   })));
 }
 
 async function search(field) {
-  const [before, word] = split(field);
   const typed = field.value;
   if (typed === last.get(field)) return;
   last.set(field, typed);
-  const answer = await fetch(`${field.list.dataset.search}?s=${encodeURIComponent(word)}`, { headers: { Accept: "application/json" } });
-  if (answer.ok && field.value === typed) offer(field.list, (await answer.json()).rows, before);
+  const address = `${field.list.dataset.search}?s=${encodeURIComponent(typed.trim())}`;
+  const answer = await fetch(address, { headers: { Accept: "application/json" } });
+  if (answer.ok && field.value === typed) offer(field.list, (await answer.json()).rows);
 }
 
 // Also for fields of rows that are added later.
