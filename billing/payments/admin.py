@@ -3,6 +3,6 @@
 from ledger.operators import installed
 
 if not installed.missing():
-    from billing.payments.pages import packs, payment_intents, purchases, top_ups
+    from billing.payments import intent_pages, pack_pages, purchase_pages, topup_pages
 
-    __all__ = ["packs", "payment_intents", "purchases", "top_ups"]
+    __all__ = ["intent_pages", "pack_pages", "purchase_pages", "topup_pages"]

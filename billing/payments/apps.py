@@ -104,25 +104,25 @@ def _transfer_orders() -> "TransferOrders":
 
 
 def _attention(request: Any) -> "list[Attention]":
-    from billing.payments.pages.attention import list_problems
+    from billing.payments.attention import list_problems
 
     return list_problems(request)
 
 
 def _search(request: Any, word: str) -> "list[Found]":
-    from billing.payments.pages.search import find
+    from billing.payments.search import find
 
     return find(request, word)
 
 
 def _guess(request: Any, word: str) -> "list[Found]":
-    from billing.payments.pages.search import guess
+    from billing.payments.search import guess
 
     return guess(request, word)
 
 
 def _packs(word: str) -> "Sequence[tuple[str, str]]":
-    from billing.payments.pages.references import list_packs
+    from billing.payments.references import list_packs
 
     return list_packs(word)
 

@@ -12,11 +12,10 @@ from django.utils.safestring import SafeString
 
 from billing.admin.cells import customer_link, ids_of_customer, money, money_column, money_text
 from billing.models import Invoice, InvoicePayment
-from billing.payments import intent_reads
+from billing.payments import intent_forms, intent_reads
 from billing.payments.advancing import refresh
 from billing.payments.intent_reads import IntentRow
 from billing.payments.models import Pack, PaymentIntent, ProviderEvent, Purchase
-from billing.payments.pages import intent_forms
 from billing.payments.permissions import ADD_PURCHASE, REFUND_PAYMENTINTENT
 from billing.payments.providers.interface import STATES
 from billing.permissions import PAY_INVOICE

@@ -9,9 +9,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from billing.admin.cells import credits_text, customer_link, ids_of_customer, money, money_column
-from billing.payments import reads
+from billing.payments import page_forms, reads
 from billing.payments.models import DuePurchase, Pack, Purchase
-from billing.payments.pages import forms
 from billing.payments.permissions import RETURN_PURCHASE
 from billing.payments.purchase_settling import attempt
 from billing.payments.reads import STATES, PurchaseRow, ReturnRow
@@ -34,7 +33,7 @@ def _customer(row: Any) -> SafeString | str:
 class PurchaseAdmin(ReadOnlyAdmin):
     """The purchases, newest first."""
 
-    create_view = forms.record_purchase_view
+    create_view = page_forms.record_purchase_view
     number = Column("Purchase", "pk")
     state = columns.badge("State", lambda row: row.purchase.state, STATE_COLOURS)
     waits = Column("Waiting", lambda row: "yes" if row.purchase.due else "")
@@ -96,14 +95,14 @@ class PurchaseAdmin(ReadOnlyAdmin):
             self.prepare([row])
         return {
             "title": f"Purchase {row.pk}",
-            "sentences": forms.purchase_sentences(row.purchase),
+            "sentences": page_forms.purchase_sentences(row.purchase),
             "parts": [("Credits added", _grants_table(row.purchase)), ("Returns", _returns_table(row.purchase))],
         }
 
     @operation("Record a return", icon="undo", permission=RETURN_PURCHASE, url_path="return")
     def record_return(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Record money that went back."""
-        return forms.record_return_view(self, request, self.row_of(request, object_id))
+        return page_forms.record_return_view(self, request, self.row_of(request, object_id))
 
 
 def _entry(row: PurchaseRow, part: dict[str, Any]) -> SafeString:
@@ -131,7 +130,7 @@ def _returns_table(row: PurchaseRow) -> dict[str, Any]:
 
     return table_of(
         row.returns,
-        ("What", lambda one: forms.RETURN_WORDS[one.row.kind]),
+        ("What", lambda one: page_forms.RETURN_WORDS[one.row.kind]),
         ("Id", lambda one: one.row.payment),
         ("Amount", lambda one: money(one.row.amount_minor, row.row.currency)),
         ("Loss beyond it", lambda one: money(one.row.loss_minor, row.row.currency)),

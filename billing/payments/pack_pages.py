@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from billing.admin.cells import credits_text, list_url, money_column
+from billing.payments import page_forms
 from billing.payments.models import Pack, Purchase
-from billing.payments.pages import forms
 from billing.payments.permissions import ADD_PACK
 from billing.payments.reads import packs_on_sale
 from ledger.admin.kit import columns
@@ -27,7 +27,7 @@ VERSIONS_SHOWN = 50
 class PackAdmin(ReadOnlyAdmin):
     """One row per version of a pack."""
 
-    create_view = forms.create_pack_view
+    create_view = page_forms.create_pack_view
     pack = Column("Pack", "code")
     credits_cell = Column("Credits", lambda row: credits_text(row.credits, row.credit_type), "credits")
     bonus_cell = Column("Bonus", lambda row: credits_text(row.bonus, row.credit_type) if row.bonus else "", "bonus")
@@ -62,7 +62,7 @@ class PackAdmin(ReadOnlyAdmin):
         """The pack in a sentence, among its versions."""
         return {
             "title": f"{row.name} ({row})",
-            "sentences": [f"{forms.pack_words(row)}."],
+            "sentences": [f"{page_forms.pack_words(row)}."],
             "parts": [("Versions", _versions_table(row))],
             "links": [(list_url(Purchase, pack=row.code), "Purchases of this pack")],
         }
@@ -72,7 +72,7 @@ class PackAdmin(ReadOnlyAdmin):
         """Write the next version of the pack; the form has the values of this one."""
         row = self.row_of(request, object_id)
         names = ("code", "name", "names", "credits", "bonus", "credit_type", "currency", "expires_days", "applies_to")
-        return forms.create_pack_view(self, request, **{name: getattr(row, name) for name in names}, price=row.price_minor)
+        return page_forms.create_pack_view(self, request, **{name: getattr(row, name) for name in names}, price=row.price_minor)
 
 
 def _versions_table(pack: Pack) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""The operators' pages of packs, purchases, payment intents and top-ups."""
