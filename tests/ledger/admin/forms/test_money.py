@@ -20,6 +20,7 @@ from billing.testing import CustomerFactory
 from ledger.admin.kit.form_fields import Shown
 from ledger.admin.kit.idempotent_forms import KeyedForm, RequestForm
 from ledger.admin.kit.money_fields import HasCurrency, MoneyField, NotOneNumber, read_typed
+from ledger.admin.kit.rows import RowsField
 from ledger.operators import additions
 from tests.ledger.admin.admin_site import operator, text_of
 
@@ -143,13 +144,22 @@ def coded_words(field: forms.Field) -> list[str]:
 def money_without_currency(form: KeyedForm) -> Iterator[str]:
     """The fields for money of the form that have no currency beside them."""
     pointers = getattr(form, "pointers", {})
-    for name, field in form.fields.items():
-        is_money = isinstance(field, HasCurrency) or pointers.get(name, name).endswith("_minor")
+    for name, field in fields_and_cells(form):
+        is_rows = isinstance(field, RowsField)
+        is_money = not is_rows and (isinstance(field, HasCurrency) or pointers.get(name, name).endswith("_minor"))
         widget: Any = field.widget
-        has_currency = getattr(widget, "currency", "") or getattr(widget, "currency_field", "")
-        # Amounts by currency have one on each line.
-        if is_money and not has_currency and "currency" not in field.help_text:
+        if is_money and not (getattr(widget, "currency", "") or getattr(widget, "currency_field", "")):
             yield name
+
+
+def fields_and_cells(form: KeyedForm) -> Iterator[tuple[str, forms.Field]]:
+    """The fields of a form and the cells of its rows; not money whose row has a column for the currency."""
+    for name, field in form.fields.items():
+        yield name, field
+        if isinstance(field, RowsField):
+            for column, cell in field.columns.items():
+                if not (isinstance(cell, HasCurrency) and field.widget.currency_column in field.columns):
+                    yield f"{name}-{column}", cell
 
 
 @pytest.mark.django_db
@@ -161,7 +171,7 @@ def test_no_form_says_how_a_program_writes_a_value_and_each_amount_has_its_curre
     for form in found:
         beside = {"currency": "EUR", "credit_type": "credits"}
         shown = form(fixed={name: value for name, value in beside.items() if name not in getattr(form, "shows", {})})
-        words = {name: coded for name, field in shown.fields.items() if (coded := coded_words(field))}
+        words = {name: coded for name, field in fields_and_cells(shown) if (coded := coded_words(field))}
         if words or list(money_without_currency(shown)):
             wrong[form.__qualname__] = (words, list(money_without_currency(shown)))
     assert wrong == {}
