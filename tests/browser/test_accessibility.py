@@ -11,11 +11,14 @@ from django.db import transaction
 from django.test import Client
 
 from billing.metering.meters import create_meter
-from billing.models import Plan
+from billing.models import Coupon, Plan, Seller
+from billing.payments.testing import PackFactory
 from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.totals.counting import count_entries
+from ledger_project.operators.appearance import SECTIONS
+from tests.billing.factories import CustomerFactory
 from tests.browser.billed import billed_with_everything, consolidated_with_taxes, looked_up
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
@@ -46,7 +49,7 @@ def violations(visit: Visit) -> list[list[object]]:
 
 
 @pytest.fixture
-def client() -> Client:
+def client_of_acme() -> Client:
     """An operator, after some weeks of a holder, a hold and a refusal."""
     now = datetime.now(UTC)
     entries = some_weeks("acme-gmbh", start=now - timedelta(days=40), end=now - timedelta(hours=1))
@@ -57,6 +60,11 @@ def client() -> Client:
         services.spend(holder_id="acme-gmbh", amount=10**9, idempotency_key="no", reference="job-19")
     count_entries(patience_seconds=0)
     return operator()
+
+
+@pytest.fixture
+def client(client_of_acme: Client) -> Client:
+    return client_of_acme
 
 
 def lists() -> dict[str, str]:
@@ -84,6 +92,13 @@ def ledger_pages() -> dict[str, str]:
         "customers": "/admin/billing/customer/",
         "invoices": "/admin/billing/invoice/",
         **{f"list of {name}": address for name, address in lists().items()},
+        **{
+            f"{section.title}, {tab.title}": tab.address
+            for section in SECTIONS
+            for tab in section.tabs
+            if not tab.url_name.endswith("_changelist")
+        },
+        "form of an API key": "/admin/ledger/apikey/add/",
         "no page": "/admin/nope",
         "two-step login": "/admin/two-step/",
         "preferences": "/admin/preferences/",
@@ -96,6 +111,8 @@ def billing_pages() -> dict[str, str]:
     subscription, customer = invoice.subscription_id, invoice.customer_id
     consolidated, waiting, tax = consolidated_with_taxes()
     lookup = looked_up()
+    pack, seller, coupon = PackFactory(name="Starter"), Seller.objects.latest("pk"), Coupon.objects.get(code="WELCOME")
+    new = CustomerFactory(ref="C-NEW", holder_id="new-holder")
     meter = create_meter(code="tokens", expression="round(properties.input_tokens * 1.5 + properties.output_tokens, 2)")
     return {
         "consolidated invoice": f"/admin/billing/invoice/{consolidated.pk}/change/",
@@ -104,6 +121,11 @@ def billing_pages() -> dict[str, str]:
         "tax": f"/admin/billing/tax/{tax.pk}/change/",
         "VAT lookup": f"/admin/billing/vatlookup/{lookup.pk}/change/",
         "customer with a VAT lookup": f"/admin/billing/customer/{lookup.customer_id}/change/",
+        "pack": f"/admin/billing_payments/pack/{pack.pk}/change/",
+        "seller": f"/admin/billing/seller/{seller.pk}/change/",
+        "coupon": f"/admin/billing/coupon/{coupon.pk}/change/",
+        "new customer": f"/admin/billing/customer/{new.pk}/change/",
+        "holder of a new customer": "/admin/ledger/account/holders/new-holder/",
         "meter": f"/admin/billing/meter/{meter.pk}/change/",
         "form of a meter": "/admin/billing/meter/add/",
         "invoice": f"/admin/billing/invoice/{invoice.pk}/change/",

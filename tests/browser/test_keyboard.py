@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from ledger.portal.links import link
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
-from tests.browser.test_accessibility import lists
+from tests.browser.test_accessibility import billing_pages, client_of_acme, ledger_pages, lists
 from tests.ledger.admin.admin_site import operator
+
+__all__ = ["client_of_acme"]
 
 pytestmark = pytest.mark.django_db
 
@@ -29,29 +32,53 @@ HERE = """() => {
     if (!each || each === document.body) return null;
     const style = getComputedStyle(each);
     const marked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== "none";
-    const around = each.closest("[data-walked]");
-    return [each.dataset.walked ?? null, marked, each.outerHTML.slice(0, 160).replace(/\\s+/g, " ")];
+    const { left, right, top, bottom } = each.getBoundingClientRect();
+    const points = [0.05, 0.5, 0.95].flatMap(x =>
+        [0.1, 0.5, 0.9].map(y => [left + (right - left) * x, top + (bottom - top) * y]));
+    const seen = points.some(([x, y]) => {
+        const there = document.elementFromPoint(x, y);
+        const labels = [...(each.labels ?? [])];
+        return there && [each, ...labels].some(one => one.contains(there) || there.contains(one));
+    });
+    return [each.dataset.walked ?? null, marked, seen, each.outerHTML.slice(0, 160).replace(/\\s+/g, " ")];
 }"""
+"""What has the focus: its number, whether it is marked, and whether one of nine points of it has nothing above it."""
+AHEAD = """() => [...document.querySelectorAll("[tabindex]")]
+    .filter(each => each.tabIndex > 0).map(each => each.outerHTML.slice(0, 160))"""
 
 
-def walk(visit: Visit) -> dict[str, list[str]]:
-    """Press Tab until the page is left; return what was not reached, and what did not show that it had the focus."""
+def walk(visit: Visit, *, first: str = "") -> dict[str, list[str]]:
+    """Press Tab until the page is left; return what was not reached, what did not show that it had the focus, what had it behind
+    something else, and what comes before its place on the page.
+    """
     found: list[str] = visit.page.evaluate(FIND)
     reached: set[str] = set()
     unmarked: list[str] = []
+    hidden: list[str] = []
+    last = None
     for _ in range(MOST_STOPS):
         visit.page.keyboard.press("Tab")
+        assert reached or not first or focus(visit) == first, visit.page.url
         here: Any = visit.page.evaluate(HERE)
-        if here is None or (here[0] is not None and here[0] in reached):
+        # A field with a date has a stop for each of its parts.
+        if here is None or (here[0] is not None and here[0] in reached and here[0] != last):
             break
-        number, is_marked, text = here
+        number, is_marked, is_seen, text = here
+        is_part, last = number == last, number
         reached.add(number)
-        if not is_marked:
+        if not is_marked and not is_part:
             unmarked.append(text)
+        if not is_seen:
+            hidden.append(text)
     else:
         raise AssertionError("Tab does not leave the page")
     missed = [text for number, text in enumerate(found) if str(number) not in reached]
-    return {"missed": missed, "unmarked": unmarked}
+    return {"missed": missed, "unmarked": unmarked, "hidden": hidden, "ahead": visit.page.evaluate(AHEAD)}
+
+
+def walk_from_the_skip_link(visit: Visit) -> dict[str, list[str]]:
+    """The same of a page with a sidebar, whose first stop is the link that skips it."""
+    return walk(visit, first="Skip to the content")
 
 
 def focus(visit: Visit) -> str:
@@ -114,11 +141,29 @@ def addresses() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1400, 390])
-def test_tab_comes_to_everything_on_each_page_and_shows_where_it_is(client, chromium, width):
+def test_tab_begins_with_the_skip_link_and_comes_to_everything_on_every_page_with_nothing_above_it(client_of_acme, chromium):
+    """All pages of the sidebar, the details of each noun, and their forms; then the customer's page and the login."""
+    pages = ledger_pages() | billing_pages()
+    with site_of(client_of_acme) as site:
+        found = {
+            name: chromium.visit(f"{site.url}{address}", walk_from_the_skip_link)
+            for name, address in pages.items()
+            if name != "no page"
+        }
+    customers_page = link(holder_id="acme-gmbh", allow_payments=True, allow_plan_changes=True).url
+    with site_of(Client()) as site:
+        for name, address in (("login", "/admin/login/"), ("customer's page", customers_page)):
+            found[name] = chromium.visit(f"{site.url}{address}", walk)
+    nothing: dict[str, list[str]] = {"missed": [], "unmarked": [], "hidden": [], "ahead": []}
+    faults = {name: {kind: told for kind, told in each.items() if told} for name, each in found.items() if each != nothing}
+    assert faults == {}, faults
+
+
+@pytest.mark.slow
+def test_tab_comes_to_everything_on_a_narrow_page_and_shows_where_it_is(client, chromium):
     with site_of(client) as site:
-        found = {name: chromium.visit(f"{site.url}{address}", walk, width=width) for name, address in addresses().items()}
-    assert {name: each for name, each in found.items() if each != {"missed": [], "unmarked": []}} == {}
+        found = {name: chromium.visit(f"{site.url}{address}", walk, width=390) for name, address in addresses().items()}
+    assert {name: each for name, each in found.items() if each["missed"] or each["unmarked"]} == {}
 
 
 @pytest.mark.slow
@@ -149,7 +194,9 @@ def test_more_actions_open_by_enter_and_the_focus_goes_into_them(client, chromiu
 @pytest.mark.slow
 def test_control_what_only_a_mouse_opens_and_a_focus_that_is_not_seen_are_found(client, chromium):
     unseen = '<a href="#" style="outline: none !important; box-shadow: none">Unseen</a>'
-    wrong = f'<div x-on:click="other = !other">Only by mouse</div>{unseen}'
+    below = '<div style="position: fixed; inset: auto 0 0 0; height: 90px; z-index: 99; background: white">Above all</div>'
+    hidden = '<a href="#" tabindex="1" style="position: fixed; bottom: 20px">Behind it</a>'
+    wrong = f'<div x-on:click="other = !other">Only by mouse</div>{unseen}{hidden}{below}'
 
     def look(visit: Visit) -> dict[str, list[str]]:
         visit.page.evaluate("html => document.querySelector('#content').insertAdjacentHTML('beforeend', html)", wrong)
@@ -157,4 +204,5 @@ def test_control_what_only_a_mouse_opens_and_a_focus_that_is_not_seen_are_found(
 
     with site_of(client) as site:
         found = chromium.visit(f"{site.url}/admin/preferences/", look)
-    assert [len(found["missed"]), len(found["unmarked"])] == [1, 1]
+    assert [len(found["missed"]), len(found["unmarked"]), len(found["ahead"])] == [1, 1, 1]
+    assert any("Behind it" in each for each in found["hidden"])
