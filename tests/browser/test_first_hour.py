@@ -17,6 +17,7 @@ import pytest
 from tests.billing.payments.stripe_double import StripeDouble, serving
 from tests.browser.chromium import Chromium, Visit
 from tests.browser.test_questions import Demo, found_in
+from tests.conftest import wait_for_answer
 from tests.deployment.serving.test_serve import Serving
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,7 @@ def demo(stripe: StripeDouble) -> Iterator[Demo]:
     serving = Serving(folder / "data", DJANGO_SETTINGS_MODULE=settings, STRIPE_DOUBLE=stripe.pages.removesuffix("/checkout"))
     try:
         serving.wait_until_ready()
+        wait_for_answer(f"{serving.pages_url}/healthz", serving.process)
         yield Demo(serving.pages_url, found_in(serving.said, r"^Login     admin / (\S+)"), "")
     finally:
         serving.stop()
