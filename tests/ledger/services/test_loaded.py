@@ -10,7 +10,7 @@ from ledger import services
 from ledger_project.settings import BASE_DIR
 
 MOST_FILES = 26
-MOST_MODULES, MOST_LINES = 77, 14_860
+MOST_MODULES, MOST_LINES = 77, 15_050
 LOAD = """
 import sys, django
 from django.conf import settings
