@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
-from billing.admin.cells import by_pk, money, money_text
+from billing.admin.cells import by_pk, credits_text, money, money_text
 from billing.documents import transitions
 from billing.documents.invoices import DraftNote, came_to_nothing, note_draft
 from billing.models import INVOICE, CreditPayment, Customer, Invoice, Subscription, Transition
@@ -27,6 +27,9 @@ from ledger.operators.approvals import NoStake, Stake, StakeRule
 from ledger.services import preview
 
 NOTES_SHOWN = 100
+VOID: Final = Invoice.State.VOID
+FREEING: Final = ("void", transitions.DELETE)
+"""The transitions that give credits back."""
 
 
 Result = TypeVar("Result")
@@ -121,6 +124,7 @@ class TransitionPage(FormPage[KeyedForm]):
         then: the page after a deletion.
     """
 
+    is_tried = True
     invoice_id: int
     kind: str
     name: str
@@ -135,10 +139,30 @@ class TransitionPage(FormPage[KeyedForm]):
             return seen
 
     def dry_run(self, form: KeyedForm) -> DryRun:
-        """Say what becomes of the invoice; for a second operator."""
-        before = self.try_out(form, lambda form, before: before)
-        due = money_text(before.amount_remaining_minor, before.currency)
-        return DryRun(sentences=[f"{before} of {before.customer_ref}, {due} due. {WORDS[self.kind].explanation}"])
+        """Say what becomes of the invoice, of the credits that paid for it, and of the periods that it bills."""
+        with invoices_named(), preview():
+            before = first_of(Invoice.objects.filter(pk=self.invoice_id), INVOICE.word, self.invoice_id)
+            name, back = str(before), list(CreditPayment.objects.filter(invoice_id=before.pk, refund_sequence=None))
+            others = set(Invoice.objects.filter(customer_id=before.customer_id, state=VOID).values_list("pk", flat=True))
+            reason = form.cleaned_data["reason"]
+            if self.kind == transitions.DELETE:
+                transitions.delete_draft_in(invoice_id=self.invoice_id, actor=form.actor, reason=reason)
+            else:
+                transitions.apply_in(invoice_id=self.invoice_id, kind=self.kind, actor=form.actor, reason=reason)
+            after = Invoice.objects.filter(pk=self.invoice_id).first()
+            voided = Invoice.objects.filter(customer_id=before.customer_id, state=VOID).exclude(pk__in={*others, before.pk})
+            also = [str(each) for each in voided.order_by("pk")]
+        sentences = [f"{name} of {before.customer_ref}. {WORDS[self.kind].explanation}"]
+        if self.kind in FREEING:
+            sentences += [f"{credits_text(one.credits, one.credit_type)} of {one.holder_id} go back." for one in back]
+        sentences += [f"{each} becomes void too." for each in also]
+        changes = [
+            ("State", before.state, "deleted" if after is None else after.state),
+            ("Due", _due(before), "nothing" if after is None else _due(after)),
+        ]
+        if after is not None and after.number != before.number:
+            changes.append(("Number", "none", f"{after.number}, if no other invoice gets it before"))
+        return DryRun(sentences=sentences, changes=changes)
 
     def operation(self, form: KeyedForm) -> Done:
         """Make the transition."""
@@ -244,6 +268,10 @@ def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: 
         back=_owner_url(kept),
         then=_owner_url(kept),
     ).view(model_admin, request)
+
+
+def _due(invoice: Invoice) -> str:
+    return money_text(invoice.amount_remaining_minor, invoice.currency) if invoice.amount_remaining_minor else "nothing"
 
 
 def _owner_url(row: Invoice | Transition) -> str:

@@ -19,6 +19,10 @@ PACKAGES = ("ledger", "billing")
 
 LOAD = """
 import django, importlib, pkgutil, sys
+WORDS = {
+    "api": {"calls", "schemas", "responses", "examples", "paths", "urls"},
+    "admin": {"pages", "cards", "forms", "references", "search", "attention"},
+}
 MODULES = {
     "senders": {"ledger.signals.sending", "ledger.signals.delivery"},
     "stripe": {"billing.payments.providers.stripe_payments", "billing.stripe_client", "billing.tax_services.stripe_tax"},
@@ -29,8 +33,8 @@ settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "django.contri
 django.setup()
 for package in wanted:
     for module in pkgutil.walk_packages([importlib.import_module(package).__path__[0]], f"{package}."):
-        # An application of its own has its calls in `api`, and its pages in `admin`, `pages` or modules such as `alert_pages`.
-        left_out = {*parts, "pytest_plugin", *(["pages", "cards"] if "admin" in parts else [])}
+        # An application of its own has its calls and its pages in modules that say so: `alert_calls`, `alert_pages`.
+        left_out = {*parts, "pytest_plugin"}.union(*(WORDS.get(part, ()) for part in parts))
         words = {*module.name.split("."), module.name.rpartition("_")[2]}
         if left_out.isdisjoint(words) and not any(module.name in MODULES.get(part, ()) for part in parts):
             importlib.import_module(module.name)

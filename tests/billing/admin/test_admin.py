@@ -174,10 +174,44 @@ def amounts_and_documents():
     return list(Invoice.objects.order_by("pk").values("state", "number")), Transition.objects.count(), entries
 
 
+CHANGES = re.compile(r'<tr><th scope="row">(.*?)</th><td class="figure">(.*?)</td><td class="figure">(.*?)</td></tr>')
+
+
 def transition(client, invoice, name, **values):
-    """Open the form of a transition and send it filled in."""
+    """Open the form of a transition, send it filled in, and confirm what is said to happen."""
     url = f"{BILLING}/invoice/{invoice.pk}/{name}/"
-    return client.post(url, {"idempotency_key": hidden_key(client.get(url).content.decode()), **values})
+    sent = {"idempotency_key": hidden_key(client.get(url).content.decode()), **values}
+    first = client.post(url, sent)
+    return client.post(url, sent | {"confirmed": "yes"}) if first.status_code == 200 else first
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "is_settled"),
+    [
+        ("finalize", "open", False),
+        ("pay", "paid", True),
+        ("void", "void", True),
+        ("mark-uncollectible", "uncollectible", False),
+        ("delete-draft", "deleted", True),
+    ],
+)
+def test_what_a_transition_will_do_is_said_first_and_nothing_is_written(client, billed, name, after, is_settled):
+    state = "draft" if name in ("finalize", "delete-draft") else "open"
+    if name == "void":
+        invoices.delete_draft(Invoice.objects.get(state="draft").pk)
+    invoice = Invoice.objects.get(state=state)
+    before = amounts_and_documents()
+    url = f"{BILLING}/invoice/{invoice.pk}/{name}/"
+    sent = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "told so"}
+    response = client.post(url, sent)
+    page = response.content.decode()
+    said = {what: (now, then) for what, now, then in CHANGES.findall(page)}
+    assert (response.status_code, said["State"]) == (200, (state, after))
+    if name == "finalize":
+        assert said["Number"] == ("none", "INV-000002, if no other invoice gets it before")
+    assert (said["Due"][1] == "nothing") is is_settled
+    assert "Nothing has been written yet." in page
+    assert amounts_and_documents() == before
 
 
 @pytest.mark.parametrize(
@@ -244,6 +278,9 @@ def test_a_double_click_moves_once_and_shows_that_it_was_done(client):
     invoice = Invoice.objects.get()
     url = f"{BILLING}/invoice/{invoice.pk}/void/"
     values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "wrong plan"}
+    page = client.post(url, values).content.decode()
+    assert (f"{invoice.number} of {customer.ref}. Voiding returns" in page, " of ada go back." in page) == (True, True)
+    values["confirmed"] = "yes"
     first, second = client.post(url, values), client.post(url, values)
     assert (first.status_code, second.status_code) == (302, 302)
     assert "was already done by the first click" in client.get(second["Location"]).content.decode()
@@ -326,7 +363,7 @@ def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(
     assert "press the button again" in page
     assert hidden_key(page) == values["idempotency_key"]
     assert amounts_and_documents() == before
-    assert client.post(url, values).status_code == 302
+    assert client.post(url, {**values, "confirmed": "yes"}).status_code == 302
     assert Invoice.objects.get(pk=invoice.pk).state == "paid"
 
 

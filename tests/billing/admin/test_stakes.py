@@ -57,10 +57,10 @@ def test_a_payment_waits_by_all_that_came_in(mara: Client) -> None:
 def test_a_transition_waits_by_what_it_settles_or_writes_off(mara: Client, action: str, after: str) -> None:
     invoice, small = issued(CustomerFactory(), "30"), issued(CustomerFactory(), "5")
     url = "/admin/billing/invoice/{}/" + action.replace("_", "-") + "/"
-    submit_form(mara, url.format(invoice.pk), reason="agreed")
+    submit_form(mara, url.format(invoice.pk), confirmed="yes", reason="agreed")
     row = Approval.objects.get()
     assert (row.stakes, state_of(invoice)) == ({"EUR": invoice.total_minor}, "open")
-    submit_form(mara, url.format(small.pk), reason="agreed")
+    submit_form(mara, url.format(small.pk), confirmed="yes", reason="agreed")
     assert (state_of(small), Approval.objects.count()) == (after, 1)
     approve(row)
     assert state_of(invoice) == after
