@@ -6,11 +6,14 @@ times are relative to the instant at which the first entry was recorded; a later
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from django.db import connection
+
+from billing.metering import partitions
 from billing.models import Invoice
 from ledger import reads, services
 from ledger_project.demonstration import sales
@@ -21,6 +24,8 @@ __all__ = ["HOLDERS", "METER", "PLAN", "TAKEN_BY_GUIDES", "DemoSummary", "seed_d
 
 ANCHOR = "nimbus-research"
 """The holder whose first entry says when the demo was made."""
+
+MONTHS_BEFORE, MONTHS_AFTER = 3, 4
 
 PARTS: Final = (sales.make_catalogue, sales.make_customers, sales.make_documents, make_present)
 """What is made after the history, each by the instant at which the demo was made."""
@@ -49,6 +54,14 @@ def _without_refusals_in_the_log() -> Iterator[None]:
         log.setLevel(usual)
 
 
+def _make_months(made_at: datetime) -> None:
+    """Make the usage table's partitions for the months of the demo and the coming ones, before there are events of them."""
+    for months in range(-MONTHS_BEFORE, MONTHS_AFTER + 1):
+        # Events that came first are counted as all others.
+        with suppress(partitions.MonthInDefault):
+            partitions.make_month(connection, partitions.month_after(made_at.date().replace(day=1), months))
+
+
 @_without_refusals_in_the_log()
 def seed_demo(progress: Callable[[int, int], None] = lambda done, total: None) -> DemoSummary:
     """Make the demo data, or the missing part of it.
@@ -60,6 +73,7 @@ def seed_demo(progress: Callable[[int, int], None] = lambda done, total: None) -
         holder_id=ANCHOR, amount=5_000, idempotency_key="demo:anchor", actor="admin:demo", reason="internal experiments"
     )
     made_at = anchor.recorded_at
+    _make_months(made_at)
     make_history(ends_at=made_at - timedelta(minutes=5))
     progress(1, 1 + len(PARTS))
     for number, make in enumerate(PARTS, 2):

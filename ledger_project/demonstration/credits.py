@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.apps import apps
 from django.db import transaction
 
 from ledger import journal, reads, rules, services
@@ -133,3 +134,16 @@ def make_present(now: datetime) -> None:
          for company in COMPANIES[:3]],
         mode="each", idempotency_key="demo:outage", actor="admin:demo",
     )  # fmt: skip
+    if apps.is_installed("ledger.shadow"):
+        _observe_another_system()
+
+
+def _observe_another_system() -> None:
+    """Record what another system of balances decided about a customer that is still there."""
+    from ledger.shadow.observing import observe
+
+    for number, (operation, amount, balance) in enumerate((("grant", 1_000, 1_000), ("spend", 300, 700), ("spend", 250, 450))):
+        observe(
+            holder_id="harbor", idempotency_key=f"demo:old-{number}", operation=operation, amount=amount, balance=balance,
+            reference=f"old-{number}", actor="admin:demo",
+        )  # fmt: skip

@@ -150,7 +150,7 @@ def other_pages() -> dict[str, str]:
     new = CustomerFactory(ref="C-NEW", holder_id="new-holder")
     return {
         **{f"{section.title}, {tab.title}": tab.address for section in SECTIONS for tab in section.tabs},
-        "form of an API key": "/admin/ledger/apikey/add/",
+        "form of an API key": "/admin/ledger_keys/apikey/add/",
         "pack": f"/admin/billing_payments/pack/{pack.pk}/change/",
         "seller": f"/admin/billing/seller/{seller.pk}/change/",
         "coupon": f"/admin/billing/coupon/{coupon.pk}/change/",
@@ -163,6 +163,8 @@ def other_pages() -> dict[str, str]:
 def test_tab_begins_with_the_skip_link_and_comes_to_everything_on_every_page_with_nothing_above_it(client_of_acme, chromium):
     """All pages of the sidebar, the details of each noun, and their forms; then the customer's page and the login."""
     pages = ledger_pages() | billing_pages() | other_pages()
+    answers = {name: client_of_acme.get(address, follow=True).status_code for name, address in pages.items() if name != "no page"}
+    assert {name: status for name, status in answers.items() if status != 200} == {}
     with site_of(client_of_acme) as site:
         found = {
             name: chromium.visit(f"{site.url}{address}", walk_from_the_skip_link)

@@ -59,6 +59,6 @@ def test_calls_of_the_ledger_are_refused_and_the_projects_own_work_goes_on(new_p
 
 
 def test_control_with_its_own_tables_the_same_calls_succeed(new_project: Callable[..., Project]) -> None:
-    project = new_project("ledger")
+    project = new_project("ledger", "ledger.keys")
     project.manage("migrate")
     assert project.shell(CALLS.replace('idempotency_key="g"', "idempotency_key=str(id(object()))")).splitlines() == ["called"] * 4

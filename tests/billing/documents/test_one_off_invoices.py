@@ -187,7 +187,7 @@ def test_it_is_made_in_the_admin_and_its_pages_have_no_subscription() -> None:
     page = f"/admin/billing/invoice/{made.pk}/"
     assert "All invoices of this customer" in client.get(f"{page}change/").content.decode()
     assert client.get("/admin/billing/invoice/").status_code == 200
-    void = {"reason": "wrong", "idempotency_key": unique("void")}
+    void = {"reason": "wrong", "idempotency_key": unique("void"), "confirmed": "yes"}
     assert client.post(f"{page}void/", void).status_code == 302
     assert Invoice.objects.get().state == "void"
 

@@ -254,7 +254,7 @@ def test_an_operator_deletes_a_draft_only_with_a_reason_and_a_second_click_chang
     values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": ""}
     assert client.post(url, values).status_code == 422
     assert Invoice.objects.filter(pk=draft.pk).exists()
-    values["reason"] = "ordered twice"
+    values |= {"reason": "ordered twice", "confirmed": "yes"}
     first, second = client.post(url, values), client.post(url, values)
     assert (first.status_code, second.status_code) == (302, 302)
     page = client.get(second["Location"]).content.decode()

@@ -98,7 +98,7 @@ def test_lists_have_plans_on_sale_first() -> None:
     old, new = PlanFactory(name="Old"), PlanFactory(name="New")
     retire(new.code)
     assert [plan.code for plan in reads.plans(on_sale=True, limit=9)] == [old.code]
-    assert list(list_plans()) == [(old.code, "Old"), (new.code, "New (retired)")]
+    assert list(list_plans("")) == [(old.code, "Old"), (new.code, "New (retired)")]
     client = operator()
     listed = client.get(f"{BILLING}/plan/").context_data["cl"].result_list
     assert [(row.code, row.sale) for row in listed] == [

@@ -203,6 +203,8 @@ def sets_of_kinds() -> list[set[str]]:
         {"spend", "refusal"},
         # What changes an overdraft that is used.
         {"adjust", "refund"},
+        # What a recurring grant writes when something is due.
+        {"grant", "adjust", "revoke"},
     ]
 
 
