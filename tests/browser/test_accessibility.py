@@ -11,11 +11,14 @@ from django.db import transaction
 from django.test import Client
 
 from billing.metering.meters import create_meter
-from billing.models import Plan
+from billing.models import Coupon, Plan, Seller
+from billing.payments.testing import PackFactory
 from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.totals.counting import count_entries
+from ledger_project.operators.appearance import SECTIONS
+from tests.billing.factories import CustomerFactory
 from tests.browser.billed import billed_with_everything, consolidated_with_taxes, looked_up
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
@@ -133,9 +136,25 @@ def billing_pages() -> dict[str, str]:
     }
 
 
+def other_pages() -> dict[str, str]:
+    """Every page of the sidebar, and details of nouns that the other pages leave out, after those of billing were made."""
+    pack, seller, coupon = PackFactory(name="Starter"), Seller.objects.latest("pk"), Coupon.objects.get(code="WELCOME")
+    new = CustomerFactory(ref="C-NEW", holder_id="new-holder")
+    return {
+        **{f"{section.title}, {tab.title}": tab.address for section in SECTIONS for tab in section.tabs},
+        "form of an API key": "/admin/ledger_keys/apikey/add/",
+        "pack": f"/admin/billing_payments/pack/{pack.pk}/change/",
+        "seller": f"/admin/billing/seller/{seller.pk}/change/",
+        "coupon": f"/admin/billing/coupon/{coupon.pk}/change/",
+        "new customer": f"/admin/billing/customer/{new.pk}/change/",
+        "holder of a new customer": "/admin/ledger/account/holders/new-holder/",
+    }
+
+
 def other_quantities(visit: Visit) -> list[list[object]]:
     """The invoice that an amendment would bring, after the form was filled in."""
-    visit.page.get_by_label("Quantities").fill("seats 8")
+    visit.page.get_by_label("Row 1: Price").fill("seats")
+    visit.page.get_by_label("Row 1: Quantity").fill("8")
     visit.page.get_by_label("Takes effect at").fill("2026-01-15T00:00")
     visit.click(visit.button("Continue"))
     assert "Unused: seats" in visit.text
@@ -167,7 +186,7 @@ def test_no_page_violates_wcag_aa(client, chromium, theme, width):
             name: chromium.visit(f"{site.url}{address}", look, theme=theme, width=width)
             for name, (address, look) in looks.items()
         }
-        billing = billing_pages()
+        billing = billing_pages() | other_pages()
         looks = {name: (address, violations_when_narrow) for name, address in billing.items()}
         looks["what an amendment brings"] = (billing["form of quantities"], other_quantities)
         found |= {

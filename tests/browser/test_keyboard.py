@@ -5,14 +5,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from billing.models import Coupon, Seller
-from billing.payments.testing import PackFactory
 from ledger.portal.links import link
-from ledger_project.operators.appearance import SECTIONS
-from tests.billing.factories import CustomerFactory
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
-from tests.browser.test_accessibility import billing_pages, client_of_acme, ledger_pages, lists
+from tests.browser.test_accessibility import billing_pages, client_of_acme, ledger_pages, lists, other_pages
 from tests.ledger.admin.admin_site import operator
 
 __all__ = ["client_of_acme"]
@@ -142,21 +138,6 @@ def addresses() -> dict[str, str]:
         "month-end": "/admin/ledger/account/month-end/",
         "preferences": "/admin/preferences/",
     } | {f"list of {name}": address for name, address in lists().items()}
-
-
-def other_pages() -> dict[str, str]:
-    """Every page of the sidebar, and details of nouns that the other pages leave out, after those of billing were made."""
-    pack, seller, coupon = PackFactory(name="Starter"), Seller.objects.latest("pk"), Coupon.objects.get(code="WELCOME")
-    new = CustomerFactory(ref="C-NEW", holder_id="new-holder")
-    return {
-        **{f"{section.title}, {tab.title}": tab.address for section in SECTIONS for tab in section.tabs},
-        "form of an API key": "/admin/ledger_keys/apikey/add/",
-        "pack": f"/admin/billing_payments/pack/{pack.pk}/change/",
-        "seller": f"/admin/billing/seller/{seller.pk}/change/",
-        "coupon": f"/admin/billing/coupon/{coupon.pk}/change/",
-        "new customer": f"/admin/billing/customer/{new.pk}/change/",
-        "holder of a new customer": "/admin/ledger/account/holders/new-holder/",
-    }
 
 
 @pytest.mark.slow
