@@ -373,7 +373,8 @@ def test_the_database_is_asked_with_few_statements_once_in_a_while(client: ApiCl
         scrape()
     with CaptureQueriesContext(connection) as second:
         scrape()
-    assert 0 < len(first) < 70
+    # Alone, it also reads what other tests have read before.
+    assert 0 < len(first) < 80
     assert len(second) == 0
 
 
