@@ -143,15 +143,15 @@ class TransitionPage(FormPage[KeyedForm]):
         with invoices_named(), preview():
             before = first_of(Invoice.objects.filter(pk=self.invoice_id), INVOICE.word, self.invoice_id)
             name, back = str(before), list(CreditPayment.objects.filter(invoice_id=before.pk, refund_sequence=None))
-            others = set(Invoice.objects.filter(customer_id=before.customer_id, state=VOID).values_list("pk", flat=True))
+            last = Transition.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
             reason = form.cleaned_data["reason"]
             if self.kind == transitions.DELETE:
                 transitions.delete_draft_in(invoice_id=self.invoice_id, actor=form.actor, reason=reason)
             else:
                 transitions.apply_in(invoice_id=self.invoice_id, kind=self.kind, actor=form.actor, reason=reason)
             after = Invoice.objects.filter(pk=self.invoice_id).first()
-            voided = Invoice.objects.filter(customer_id=before.customer_id, state=VOID).exclude(pk__in={*others, before.pk})
-            also = [str(each) for each in voided.order_by("pk")]
+            made = Transition.objects.filter(pk__gt=last, kind=VOID).exclude(invoice_id=before.pk).values("invoice_id")
+            also = [str(each) for each in Invoice.objects.filter(customer_id=before.customer_id, pk__in=made).order_by("pk")]
         sentences = [f"{name} of {before.customer_ref}. {WORDS[self.kind].explanation}"]
         if self.kind in FREEING:
             sentences += [f"{credits_text(one.credits, one.credit_type)} of {one.holder_id} go back." for one in back]

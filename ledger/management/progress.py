@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.core.management.base import OutputWrapper
 
 Update = Callable[[int, int | None], None]
-"""Takes how many are done, and of how many; None: nobody knows."""
+"""Takes how many are done, and of how many; None: of an unknown number."""
 
 LINE_EVERY_S: Final = 10.0
 VERBOSE: Final = 2

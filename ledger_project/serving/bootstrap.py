@@ -314,7 +314,7 @@ class Secrets:
     admin_password: str | None
     api_key: str | None
     takes_keys: bool = True
-    """Whether there are API keys: without `ledger.keys` there are none."""
+    """Whether there are API keys; False without `ledger.keys`."""
 
 
 def seed() -> Secrets:

@@ -64,7 +64,7 @@ class Argument:
         looks_for_key: the entry of an earlier try is looked for, and its outcome answered.
         frees_by_commit: the lock is freed by COMMIT, not before it.
         keeps_key: a client that got no answer sends the same key again.
-        has_primary_key: two entries cannot follow the same one: the database refuses the second, whoever forgot the lock.
+        has_primary_key: two entries cannot follow the same one: the database refuses the second, also without the lock.
     """
 
     takes_lock: bool = True

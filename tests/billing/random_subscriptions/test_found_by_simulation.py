@@ -1,5 +1,6 @@
 """Faults that random subscriptions have found, computed by hand."""
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -14,6 +15,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
+from tests.ledger.admin.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 
@@ -258,6 +260,12 @@ def test_an_invoice_of_nothing_that_corrects_another_only_once_a_third_is_void_b
     amend(subscription, at(1, 8), plan=new.code)
     third = billed(7, 11, running=False)
     late = billed(3, 12, running=False)
+    # An operator is told of both before the second is voided, and nothing is written yet.
+    void = {"idempotency_key": "void", "reason": "wrong"}
+    page = operator().post(f"/admin/billing/invoice/{longer}/void/", void).content.decode()
+    also = re.findall(r"<p>(\S+) becomes void too\.</p>", page)
+    assert also == [Invoice.objects.get(pk=pk).number for pk in (third, late)]
+    assert not Invoice.objects.filter(state="void").exists()
     # The last one corrects the third. Once it is void, the third bills the time that the second gave back to the first.
     assert [invoice.pk for invoice in invoices.void_with_corrections(longer)] == [late, third, longer]
     [restored] = Claim.objects.filter(subscription=subscription.pk, invoice_id=first, released_at=None)
