@@ -1,4 +1,4 @@
-"""`make convince`: shows in ten minutes why balances and invoices are right. docs/explanation/convince.md explains it.
+"""`make convince`: shows in a few minutes why balances and invoices are right. docs/explanation/convince.md explains it.
 
 1. The lock argument and late usage as models, in all their states; without each part of them, the shortest way to a wrong result.
 2. Histories seen from outside while connections, backends and servers die, judged by Porcupine; falsified ones; a broken lock.

@@ -101,7 +101,9 @@ class RowsInput(forms.Widget):
             return rows_of_json(sent)
         numbers = {key.split("-")[-2] for key in data if key.startswith(f"{name}-") and key.count("-") == name.count("-") + 2}
         rows = TypedRows()
-        for number in sorted(int(each) for each in numbers if each.isascii() and each.isdecimal() and len(each) < 5)[:MAX_ROWS]:
+        for number in sorted(int(each) for each in numbers if each.isascii() and each.isdecimal() and len(each) < 5)[
+            : MAX_ROWS + 1
+        ]:
             texts = {column: str(data.get(f"{name}-{number}-{column}") or "") for column in self.columns}
             if any(text.strip() and text != self.columns[column].initial for column, text in texts.items()):
                 rows.append({column: text for column, text in texts.items() if text.strip()})
@@ -184,6 +186,8 @@ class RowsField(forms.Field):
         """Return the request's value, or refuse each cell that cannot be read."""
         self.widget.faults = {}
         rows = self.prepare_value(value)
+        if len(rows) > MAX_ROWS:
+            raise ValidationError(f"a form takes at most {MAX_ROWS:,} rows; the REST API may take more")
         cleaned: list[dict[str, Any]] = []
         faults: list[str] = []
         for number, row in enumerate(rows):

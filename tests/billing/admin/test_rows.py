@@ -153,3 +153,12 @@ def test_prices_of_a_plan_add_rows_of_their_own(client):
     page = again.content.decode()
     assert 'name="price_1_tiers-5-up_to"' in page
     assert 'name="price_2_key"' not in page
+
+
+def test_more_rows_than_a_form_takes_are_refused_and_not_cut_off():
+    field = in_euros(TiersField())
+    sent = {f"tiers-{number}-up_to": str(number + 1) for number in range(1_500)}
+    typed = field.widget.value_from_datadict(sent, {}, "tiers")
+    with pytest.raises(ValidationError, match="at most 1,000 rows"):
+        field.to_python(typed)
+    assert len(field.widget.value_from_datadict(dict(list(sent.items())[:1_000]), {}, "tiers")) == 1_000
