@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import LONGEST_FIRST
 from tests.parts import PARTS
+from tests.reading import folders
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BIN = Path(sys.executable).parent
@@ -135,13 +136,10 @@ def test_a_module_in_no_layer_breaks_the_build(tmp_path: Path) -> None:
 
 MOST_FOLDERS = 60
 """A folder is a thought. Who makes one more, has one less elsewhere, or says here why not."""
-FOLDERS_OF_DJANGO = {"commands", "en", "management", "migrations", "templatetags"}
-"""Django looks for modules in folders of these names."""
 
 
 def test_there_is_no_more_folder_than_there_are_thoughts() -> None:
-    folders = [file.parent.name for room in PACKAGES for file in (ROOT / room).rglob("__init__.py")]
-    assert len([name for name in folders if name not in FOLDERS_OF_DJANGO]) <= MOST_FOLDERS
+    assert len(folders()) <= MOST_FOLDERS
 
 
 def test_the_license_file_and_the_metadata_name_the_mit_licence() -> None:

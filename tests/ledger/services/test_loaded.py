@@ -1,6 +1,5 @@
 """What a project loads that has only the ledger and imports only its use-cases: nothing that can be left out."""
 
-import subprocess
 import sys
 from types import FrameType
 
@@ -8,25 +7,14 @@ import pytest
 
 from ledger import services
 from ledger_project.settings import BASE_DIR
+from tests.reading import loaded_modules
 
 MOST_FILES = 26
 MOST_MODULES, MOST_LINES = 77, 15_050
-LOAD = """
-import sys, django
-from django.conf import settings
-settings.configure(INSTALLED_APPS=["ledger"], USE_TZ=True)
-django.setup()
-from ledger import services
-for name, module in sorted(sys.modules.items()):
-    if name.partition(".")[0] in ("ledger", "billing"):
-        with open(module.__file__) as file:
-            print(name, sum(1 for _ in file))
-"""
 
 
 def test_who_imports_the_use_cases_loads_the_core_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", LOAD], cwd=BASE_DIR, capture_output=True, text=True, check=True)
-    loaded = {name: int(lines) for name, lines in (line.split() for line in done.stdout.splitlines())}
+    loaded = loaded_modules()
     rooms = {name.split(".")[1] for name in loaded if "." in name}
     others = "admin api audit cluster exchange keys portal reads scopes shadow signals statements totals typesetting"
     assert "execute" in {name.rpartition(".")[2] for name in loaded}
