@@ -17,7 +17,7 @@ from billing.models import CreditNote, Customer, Invoice
 from billing.reads.money_words import money
 from billing.reads.pages import page
 from billing.reads.subscriptions import SubscriptionRow
-from ledger.api.kit.rendering import time_text
+from ledger.json_values import time_text
 from ledger.portal.parts import Cell, Document, Section, Shown, Step
 from ledger.services import time_of
 from ledger.typesetting.languages import Language

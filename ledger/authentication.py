@@ -12,7 +12,7 @@ class Authentication(NamedTuple):
     """The functions that authenticate a call, by their dotted paths: they are loaded by the first call."""
 
     find_key: str
-    """Takes the text behind `Authorization: Bearer`; returns a `ledger.api.kit.authentication.Key`, or None if it is unknown."""
+    """Takes the text behind `Authorization: Bearer`; returns a `ledger.rest.kit.authentication.Key`, or None if it is unknown."""
     check_secret: str = ""
     """Takes the same before each call, and raises an `Unauthenticated` for a text that no key can have. It reads no database."""
 

@@ -49,6 +49,7 @@ INSTALLED_APPS = [
     "ledger.exchange",
     "ledger.keys",
     "ledger.portal",
+    "ledger.rest",
     "ledger.shadow",
     "ledger.signals",
     "ledger.statements",
@@ -230,10 +231,10 @@ UNFOLD = appearance.UNFOLD
 # REST ------------------------------------------------------------------------------------------------
 
 REST_FRAMEWORK = {
-    # `ledger.api.kit.endpoint` authenticates calls. A view of REST framework that is not an Endpoint admits nobody.
+    # `ledger.rest.kit.endpoint` authenticates calls. A view of REST framework that is not an Endpoint admits nobody.
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "DEFAULT_SCHEMA_CLASS": "ledger.api.kit.schema.CallSchema",
+    "DEFAULT_SCHEMA_CLASS": "ledger.rest.kit.schema.CallSchema",
     "EXCEPTION_HANDLER": "ledger_project.api.error_handlers.no_such_docs",
 }
 SPECTACULAR_SETTINGS = {

@@ -112,7 +112,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 # The longest files of `make check` and `make prove`, by `pytest --junitxml`. With `--no-loadscope-reorder` they are
 # the first that workers get, so that none is left alone with a long one at the end.
 LONGEST_FIRST = (
-    "ledger/api/test_conformance.py",
+    "ledger/rest/test_conformance.py",
     "billing/random_subscriptions/test_worked_examples.py",
     "deployment/operators/test_links.py",
     "deployment/serving/test_serve.py",
@@ -125,7 +125,7 @@ LONGEST_FIRST = (
     "billing/books/test_months.py",
     "concurrency/test_spend_races.py",
     "billing/random_subscriptions/test_worked_customers.py",
-    "ledger/api/kit/test_schema.py",
+    "ledger/rest/kit/test_schema.py",
     "deployment/operators/test_roles.py",
     "ledger/audit/test_laws.py",
     "billing/admin/test_order_forms.py",
@@ -147,7 +147,7 @@ LONGEST_FIRST = (
     "schema/test_entry_size.py",
     "deployment/test_postgres_versions.py",
     "deployment/test_project.py",
-    "ledger/api/test_ways.py",
+    "ledger/rest/test_ways.py",
     "concurrency/test_invoice_scale.py",
     "concurrency/test_story_holds_over_http.py",
     "deployment/test_docs.py",

@@ -44,7 +44,7 @@ FOLDERS: Final = {
 """The part of the slow tests of each folder; the innermost that is named here counts."""
 
 WAYS: Final = ("front", "django")
-"""The names of the two ways in among a test's parameters; see `way` in tests/ledger/api/conftest.py."""
+"""The names of the two ways in among a test's parameters; see `way` in tests/ledger/rest/conftest.py."""
 
 
 def spread(every: Iterable[T], *, test: Collection[T], check: Collection[T] = ()) -> list[Any]:

@@ -15,11 +15,11 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import RequestKey
-from ledger.api.kit.endpoint import Endpoint
+from ledger.rest.kit.endpoint import Endpoint
 from ledger.scopes import SCOPES
 from ledger_project.api.documents import openapi_document
 from tests.billing.factories import SubscriptionFactory, at, unique
-from tests.ledger.api.conftest import ApiClient, _forget_keys, make_api, way
+from tests.ledger.rest.conftest import ApiClient, _forget_keys, make_api, way
 
 __all__ = ["_forget_keys", "make_api", "way"]
 

@@ -16,7 +16,7 @@ from ledger.keys import api_keys
 from ledger.records import Field, Shape
 from ledger.scopes import SCOPES
 from ledger_project.api.documents import openapi_document
-from tests.ledger.api.conftest import ApiClient, problem_of_refusal
+from tests.ledger.rest.conftest import ApiClient, problem_of_refusal
 from tests.ledger.test_declarations import SHAPES, body, cases, errors_of, good, is_raw, without_others
 
 IN_PATH = {

@@ -7,12 +7,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
 from billing.documents.printing import PrintedDocument
 from billing.errors import EInvoiceMissing, NotFound, SellerMissing
-from ledger.api.kit.rendering import pdf_response, xml_response
 from ledger.errors import DocumentTooLong
 from ledger.operators import staff_log
 from ledger.typesetting.typeset import IS_INSTALLED, NO_GLYPH, NOT_INSTALLED
 
 MOST_SHOWN = 10
+NOT_CACHED = {"Cache-Control": "no-store"}
 
 
 def pdf_view(request: HttpRequest, make: Callable[[], PrintedDocument], *, back: str) -> HttpResponse:
@@ -42,8 +42,8 @@ def pdf_view(request: HttpRequest, make: Callable[[], PrintedDocument], *, back:
                 f"{printed.file_name} shows {NO_GLYPH} in place of {' '.join(printed.without_glyph[:MOST_SHOWN])}, which no font "
                 "has. Add a font with LEDGER_DOCUMENT_FONTS, or change the text before the next document.",
             )
-        shown = pdf_response(printed.content, file_name=printed.file_name)
-        return HttpResponse(shown.content, headers=shown.headers)
+        headers = NOT_CACHED | {"Content-Disposition": f'inline; filename="{printed.file_name}"'}
+        return HttpResponse(printed.content, content_type="application/pdf", headers=headers)
     return HttpResponseRedirect(back)
 
 
@@ -67,6 +67,6 @@ def e_invoice_view(request: HttpRequest, make: Callable[[], PrintedDocument], *,
         messages.error(request, f"{error.title}. {reasons}")
     else:
         staff_log.record(request, "exported", about=made.file_name)
-        shown = xml_response(made.content, file_name=made.file_name)
-        return HttpResponse(shown.content, headers=shown.headers)
+        headers = NOT_CACHED | {"Content-Disposition": f'attachment; filename="{made.file_name}"'}
+        return HttpResponse(made.content, content_type="application/xml", headers=headers)
     return HttpResponseRedirect(back)

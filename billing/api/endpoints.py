@@ -14,18 +14,19 @@ from drf_spectacular.utils import OpenApiParameter
 
 from billing.errors import InvoiceGenerationBusy, NotFound, TaxesRefused, TaxesUnavailable
 from billing.request_keys import WriteResult, dry_run_once, execute_once, is_used
-from ledger.api.kit import cursors
-from ledger.api.kit.authentication import BILLING_READ, Key
-from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.parsing import is_merge_patch, read, read_body
-from ledger.api.kit.queries import DryRunQuery, query_parameters, read_query
-from ledger.api.kit.rendering import Response, in_key_order, json_response, write_response
-from ledger.api.kit.request_errors import NotFound as NoSuchPath
-from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
 from ledger.database.locks import waits_bounded
 from ledger.errors import LedgerError, Refused
+from ledger.json_values import in_key_order
 from ledger.records import Record, Shape, shape_of
+from ledger.rest.kit import cursors
+from ledger.rest.kit.authentication import BILLING_READ, Key
+from ledger.rest.kit.endpoint import Endpoint
+from ledger.rest.kit.idempotency import dry_run_key, idempotency_key
+from ledger.rest.kit.parsing import is_merge_patch, read, read_body
+from ledger.rest.kit.queries import DryRunQuery, query_parameters, read_query
+from ledger.rest.kit.rendering import Response, json_response, write_response
+from ledger.rest.kit.request_errors import NotFound as NoSuchPath
+from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of
 
 Row = TypeVar("Row")
 

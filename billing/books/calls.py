@@ -14,13 +14,14 @@ from billing.books.roll_forward import book_of, deferred_at
 from billing.books.tax_summary import tax_summary
 from billing.errors import NotFound
 from billing.rating.values import Ref
-from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response, time_text
-from ledger.api.kit.schema import ResponseBody, operation
 from ledger.errors import Invalid
+from ledger.json_values import time_text
 from ledger.months import month_of
 from ledger.records import Record
+from ledger.rest.kit.authentication import BILLING_READ
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import ResponseBody, operation
 from ledger.values import Text, Time
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from ledger.api.kit.schema import page_example
+from ledger.rest.kit.schema import page_example
 
 TAX_SUMMARY: dict[str, Any] = {
     "month": "2026-02",

@@ -12,14 +12,14 @@ from billing.api.endpoints import BOOKS, BillingEndpoint
 from billing.api.paths import MONTH_PATH
 from billing.books import examples, responses
 from billing.errors import NotFound
-from ledger.api.kit import cursors
-from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.endpoint import QueuedRequest
-from ledger.api.kit.queries import ListQuery, read_query
-from ledger.api.kit.rendering import CSV, PDF, Response, csv_response, json_response, pdf_response
-from ledger.api.kit.schema import ResponseBody, operation
 from ledger.errors import DocumentTooLong, Invalid
 from ledger.months import month_of
+from ledger.rest.kit import cursors
+from ledger.rest.kit.authentication import BILLING_READ
+from ledger.rest.kit.endpoint import QueuedRequest
+from ledger.rest.kit.queries import ListQuery, read_query
+from ledger.rest.kit.rendering import CSV, PDF, Response, csv_response, json_response, pdf_response
+from ledger.rest.kit.schema import ResponseBody, operation
 from ledger.totals.figures import Month, Rows
 from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_file_name, month_pdf

@@ -7,8 +7,8 @@ from typing import Any
 from rest_framework import serializers
 
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time
-from ledger.api.kit.responses import ResponseSchema, computed
-from ledger.api.kit.schema import page_of
+from ledger.responses import ResponseSchema, computed
+from ledger.rest.kit.schema import page_of
 from ledger.totals.figures import Placed, Quantity, Reference, Row, amounts_of
 
 

@@ -14,10 +14,10 @@ from billing.dunning.outcomes import NewBounce, note_bounce, send_again
 from billing.dunning.paths import HOLD_PATH, MAIL_PATH
 from billing.dunning.reminding import remind_now
 from billing.errors import InvalidTransition
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class Mails(WriteEndpoint):

@@ -11,9 +11,9 @@ from billing.dunning.holds import NewHoldRelease, NewReminderHold
 from billing.dunning.models import Mail
 from billing.dunning.reminding import NewReminder
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.queries import ListQuery, QueryInteger
-from ledger.api.kit.responses import ResponseSchema, computed
 from ledger.records import Shape
+from ledger.responses import ResponseSchema, computed
+from ledger.rest.kit.queries import ListQuery, QueryInteger
 from ledger.values import Choice
 
 HOLD_BODY = Shape(NewReminderHold, without={"actor"})

@@ -9,7 +9,7 @@ from billing.models import CreditNote, CreditNoteTax, InvoiceTax, Line
 from billing.rating.periods import TimeSpan
 from billing.rating.vat import NOTES
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
-from ledger.api.kit.responses import Read, ResponseSchema, computed
+from ledger.responses import Read, ResponseSchema, computed
 
 
 def _stretch_of(line: Line) -> TimeSpan | None:

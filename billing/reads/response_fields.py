@@ -1,4 +1,4 @@
-"""The types of fields in billing's responses: see `ledger.api.kit.responses`. Times and decimal numbers are text."""
+"""The types of fields in billing's responses: see `ledger.responses`. Times and decimal numbers are text."""
 
 from collections.abc import Callable, Mapping
 from functools import singledispatch
@@ -9,9 +9,9 @@ from rest_framework import serializers
 
 from billing.nouns import noun_fields
 from billing.rating.money import decimal_text
-from ledger.api.kit.rendering import in_key_order, time_text
-from ledger.api.kit.responses import Read, ResponseSchema, computed
+from ledger.json_values import in_key_order, time_text
 from ledger.records import Record
+from ledger.responses import Read, ResponseSchema, computed
 from ledger.values import Boolean, Choice, Integer, Metadata, Text, Value
 
 Make = Callable[[], Any]

@@ -82,7 +82,7 @@ def _option(action: argparse.Action) -> str:
 
 def problems() -> str:
     """A section for each problem: its status, what it means, what a client does, and its facts."""
-    from ledger.api.kit.problems import problems_by_slug
+    from ledger.rest.kit.problems import problems_by_slug
 
     ordered = sorted(problems_by_slug().items(), key=lambda found: (found[1][0].answer.status, found[0]))
     return "\n\n".join("\n".join(_problem(slug, classes)) for slug, classes in ordered)

@@ -16,6 +16,7 @@ class KeysConfig(applications.LedgerApplication):
     name = "ledger.keys"
     label = "ledger_keys"
     verbose_name = "API keys"
+    needs = ("ledger", "ledger.rest")
     calls = "ledger.keys.api.urls"
     permissions = "ledger.keys.permissions"
     tables_on_all_nodes = ("ledger_api_key",)

@@ -1,9 +1,9 @@
 """How a call is authenticated by an API key: a look at its first characters, and one at its digest in the table."""
 
 from ledger import conf
-from ledger.api.kit.authentication import Key, digest_of
-from ledger.api.kit.request_errors import KeyForTests, KeyNotForTests
 from ledger.keys import api_keys, last_use
+from ledger.rest.kit.authentication import Key, digest_of
+from ledger.rest.kit.request_errors import KeyForTests, KeyNotForTests
 
 
 def check_secret(secret: str) -> None:

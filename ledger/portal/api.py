@@ -6,18 +6,18 @@ from django.http import HttpRequest
 from django.urls import URLPattern, path
 from rest_framework import serializers
 
-from ledger.api import paths  # noqa: F401 - registers the converters
-from ledger.api.kit.authentication import BILLING_WRITE, PAGES_WRITE
-from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.request_errors import NotFound, ScopeMissing
-from ledger.api.kit.responses import ResponseSchema
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.schemas.parameters import HOLDER_PATH
-from ledger.api.schemas.request_schemas import HOLDER
 from ledger.portal import links
 from ledger.portal.links import LinkRequest
 from ledger.records import Shape
+from ledger.responses import ResponseSchema
+from ledger.rest import paths  # noqa: F401 - registers the converters
+from ledger.rest.kit.authentication import BILLING_WRITE, PAGES_WRITE
+from ledger.rest.kit.endpoint import Endpoint
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.request_errors import NotFound, ScopeMissing
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
+from ledger.rest.schemas.parameters import HOLDER_PATH
+from ledger.rest.schemas.request_schemas import HOLDER
 
 PAGE_LINK: Final = Shape(LinkRequest, name="NewPageLink", without={HOLDER})
 BODY: dict[str, Any] = {"expires_in": 900, "language": "de"}

@@ -5,17 +5,17 @@ from typing import Any, Final
 
 from django.http import HttpRequest
 
-from ledger.api.kit import cursors
-from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_OBSERVE, LEDGER_READ, Key
-from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, read
-from ledger.api.kit.queries import DryRunQuery, read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.request_errors import InvalidRequest, NotFound
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.database.pacing import with_pauses
 from ledger.errors import Invalid
 from ledger.records import shape_of
+from ledger.rest.kit import cursors
+from ledger.rest.kit.authentication import LEDGER_ADMIN, LEDGER_OBSERVE, LEDGER_READ, Key
+from ledger.rest.kit.endpoint import Endpoint
+from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES, read
+from ledger.rest.kit.queries import DryRunQuery, read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.request_errors import InvalidRequest, NotFound
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.shadow import examples, promoting, reads, schemas
 from ledger.shadow.observing import INVALID, ObservationResult, observe_all
 from ledger.shadow.promoting import Move, MoveResult

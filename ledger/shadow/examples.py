@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ledger.api.schemas.examples import RECORDED_AT
+from ledger.rest.schemas.examples import RECORDED_AT
 
 OBSERVATIONS_BODY: dict[str, Any] = {
     "observations": [

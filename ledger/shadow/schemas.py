@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 from rest_framework import serializers
 
-from ledger.api.kit.queries import QueryBoolean
-from ledger.api.schemas.request_schemas import ListQuery, OnlyCountedIn
-from ledger.api.schemas.response_schemas import Whole
 from ledger.records import Nested, Record, Shape
+from ledger.rest.kit.queries import QueryBoolean
+from ledger.rest.schemas.request_schemas import ListQuery, OnlyCountedIn
+from ledger.rest.schemas.response_schemas import Whole
 from ledger.rules.requests import Reason
 from ledger.shadow.deciding import DIFFERENCES
 from ledger.shadow.observing import RESULTS

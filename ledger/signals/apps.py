@@ -11,6 +11,7 @@ class SignalsConfig(applications.LedgerApplication):
     name = "ledger.signals"
     label = "ledger_signals"
     verbose_name = "Signals"
+    needs = ("ledger", "ledger.rest")
     calls = "ledger.signals.urls"
     permissions = "ledger.signals.permissions"
 
@@ -31,9 +32,9 @@ class SignalsConfig(applications.LedgerApplication):
 
 def _entry_body(entry: Any) -> dict[str, Any]:
     """Return an entry as the API shows it, or a refusal with its problem. The API is loaded by who sends the first one."""
-    from ledger.api.kit import problems
-    from ledger.api.schemas.response_schemas import EntrySerializer, RefusalSerializer
     from ledger.journal import refusal_from_record
+    from ledger.rest.kit import problems
+    from ledger.rest.schemas.response_schemas import EntrySerializer, RefusalSerializer
     from ledger.rules.instants import to_text
 
     if entry.refusal is None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ledger.api.schemas.examples import RECORDED_AT, SPEND
+from ledger.rest.schemas.examples import RECORDED_AT, SPEND
 
 WEBHOOK_BODY: dict[str, Any] = {
     "url": "https://shop.example/hooks/credits",

@@ -6,10 +6,10 @@ from typing import Annotated, Final
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 
-from ledger.api.kit.queries import DryRunQuery
-from ledger.api.schemas.request_schemas import ListQuery, OnlyCountedIn, Reason, RecordT
-from ledger.api.schemas.response_schemas import Whole
 from ledger.records import Record, Shape
+from ledger.rest.kit.queries import DryRunQuery
+from ledger.rest.schemas.request_schemas import ListQuery, OnlyCountedIn, Reason, RecordT
+from ledger.rest.schemas.response_schemas import Whole
 from ledger.signals import webhooks
 from ledger.signals.alert_declarations import REQUEST_OPTIONS as ALERT_OPTIONS
 from ledger.signals.alert_declarations import AlertName, AlertRequest

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from ledger.api import paths  # noqa: F401 - registers the converters
+from ledger.rest import paths  # noqa: F401 - registers the converters
 from ledger.signals import alert_calls, webhook_calls
 
 urlpatterns: list[URLPattern] = [

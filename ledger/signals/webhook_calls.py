@@ -6,16 +6,17 @@ from uuid import UUID
 
 from django.http import HttpRequest
 
-from ledger.api.kit import cursors
-from ledger.api.kit.authentication import SIGNALS_READ, SIGNALS_WRITE, Key
-from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.parsing import read, read_body
-from ledger.api.kit.queries import DryRunQuery, read_query
-from ledger.api.kit.rendering import Response, in_key_order, json_response, write_response
-from ledger.api.kit.request_errors import NotFound
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.json_values import in_key_order
 from ledger.records import Shape
+from ledger.rest.kit import cursors
+from ledger.rest.kit.authentication import SIGNALS_READ, SIGNALS_WRITE, Key
+from ledger.rest.kit.endpoint import Endpoint
+from ledger.rest.kit.idempotency import dry_run_key, idempotency_key
+from ledger.rest.kit.parsing import read, read_body
+from ledger.rest.kit.queries import DryRunQuery, read_query
+from ledger.rest.kit.rendering import Response, json_response, write_response
+from ledger.rest.kit.request_errors import NotFound
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.signals import examples, reads, schemas
 from ledger.signals import webhooks as use_cases
 from ledger.signals.errors import WebhookNotFound, WebhookRotating

@@ -10,14 +10,14 @@ from django.urls import URLPattern, path, register_converter
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
-from ledger.api import paths  # noqa: F401 - registers the converters
-from ledger.api.kit.authentication import LEDGER_READ
-from ledger.api.kit.endpoint import Endpoint, QueuedRequest
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import PDF, Response, pdf_response
-from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.schemas.parameters import HOLDER_PATH
-from ledger.api.schemas.request_schemas import EntryQuery
+from ledger.rest import paths  # noqa: F401 - registers the converters
+from ledger.rest.kit.authentication import LEDGER_READ
+from ledger.rest.kit.endpoint import Endpoint, QueuedRequest
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import PDF, Response, pdf_response
+from ledger.rest.kit.schema import ResponseBody, operation
+from ledger.rest.schemas.parameters import HOLDER_PATH
+from ledger.rest.schemas.request_schemas import EntryQuery
 from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.typesetting.languages import LANGUAGES
 from ledger.typesetting.typeset import DOCUMENTS, IS_INSTALLED

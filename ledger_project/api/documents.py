@@ -11,11 +11,11 @@ from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 
-from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.problems import TYPE_BASE, problems_by_slug
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.request_errors import NotFound
-from ledger.api.kit.schema import SCOPE_KEY, ResponseBody, operation
+from ledger.rest.kit.endpoint import Endpoint
+from ledger.rest.kit.problems import TYPE_BASE, problems_by_slug
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.request_errors import NotFound
+from ledger.rest.kit.schema import SCOPE_KEY, ResponseBody, operation
 
 METHODS: Final = {"get", "post", "put", "patch", "delete"}
 

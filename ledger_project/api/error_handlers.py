@@ -1,20 +1,19 @@
-"""Django's error handlers: for people a page in the design of the admin, for programs a problem."""
+"""Django's error handlers: for people a page in the design of the admin, for programs a problem.
+
+Without `ledger.rest` every path is for people. So nothing of it is imported before a program gets a problem.
+"""
 
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
 from rest_framework import exceptions as rest_framework
 
-from ledger.api.kit.endpoint import unknown_path
-from ledger.api.kit.problems import ProblemResponse, body, problem_response
-from ledger.api.kit.rendering import for_django
-from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable
-from ledger.api.kit.requests import request_id
-from ledger.api.kit.server_errors import Forbidden, InternalError
+from ledger.telemetry.request_ids import request_id
 
 TEXTS: Final = {
     400: ("The request is not valid", "This page does not accept what the browser sent. Go back and try again."),
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def _is_for_people(request: HttpRequest) -> bool:
-    return request.path_info.startswith("/admin/")
+    return request.path_info.startswith("/admin/") or not apps.is_installed("ledger.rest")
 
 
 def _page(request: HttpRequest, status: int, texts: tuple[str, str] | None = None) -> HttpResponse:
@@ -52,6 +51,9 @@ def _page(request: HttpRequest, status: int, texts: tuple[str, str] | None = Non
 
 
 def _problem(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    from ledger.rest.kit.problems import problem_response
+    from ledger.rest.kit.rendering import for_django
+
     return for_django(problem_response(exception, request), request)
 
 
@@ -67,23 +69,39 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     """CSRF_FAILURE_VIEW."""
-    return _page(request, 403, EXPIRED) if _is_for_people(request) else _problem(request, Forbidden())
+    if _is_for_people(request):
+        return _page(request, 403, EXPIRED)
+    from ledger.rest.kit.server_errors import Forbidden
+
+    return _problem(request, Forbidden())
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """handler404."""
-    return _page(request, 404) if _is_for_people(request) else unknown_path(request)
+    if _is_for_people(request):
+        return _page(request, 404)
+    from ledger.rest.kit.endpoint import unknown_path
+
+    return unknown_path(request)
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """handler500. Django has logged the exception."""
     if _is_for_people(request):
         return _page(request, 500)
+    from ledger.rest.kit.problems import ProblemResponse, body
+    from ledger.rest.kit.rendering import for_django
+    from ledger.rest.kit.server_errors import InternalError
+
     return for_django(ProblemResponse(body(InternalError(), request_id(request)), {}), request)
 
 
 def no_such_docs(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     """EXCEPTION_HANDLER of REST framework, whose one view here is the page /docs/api; any other lets nobody in."""
+    from ledger.rest.kit.problems import problem_response
+    from ledger.rest.kit.request_errors import MethodNotAllowed, NotAcceptable
+    from ledger.rest.kit.server_errors import Forbidden
+
     request: HttpRequest = context["request"]
     if isinstance(error, rest_framework.MethodNotAllowed):
         error = MethodNotAllowed(method=request.method or "", allowed=["GET", "HEAD"])

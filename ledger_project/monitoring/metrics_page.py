@@ -9,11 +9,11 @@ from django.http import HttpRequest
 from drf_spectacular.utils import extend_schema
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from ledger.api.kit.authentication import secret_of
-from ledger.api.kit.endpoint import Endpoint, QueuedRequest
-from ledger.api.kit.rendering import Response
-from ledger.api.kit.request_errors import NotFound, Unauthenticated
 from ledger.database.queues import Queue
+from ledger.rest.kit.authentication import secret_of
+from ledger.rest.kit.endpoint import Endpoint, QueuedRequest
+from ledger.rest.kit.rendering import Response
+from ledger.rest.kit.request_errors import NotFound, Unauthenticated
 from ledger.telemetry.metrics import all_processes, write_counts
 from ledger_project.monitoring.gauges import DatabaseGauges
 

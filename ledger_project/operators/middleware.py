@@ -11,8 +11,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 
-from ledger.api.kit.requests import request_id
 from ledger.operators import staff_log
+from ledger.telemetry.request_ids import request_id
 from ledger_project.operators import two_step
 from ledger_project.operators.preferences import time_zone
 

@@ -18,9 +18,9 @@ from django.urls import get_resolver, reverse
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
 django.setup()
 
-from ledger.api.kit.front import request_log  # noqa: E402
-from ledger.api.kit.front.application import Front  # noqa: E402
-from ledger.api.kit.requests import ensure_host  # noqa: E402
+from ledger.rest.kit.front import request_log  # noqa: E402
+from ledger.rest.kit.front.application import Front  # noqa: E402
+from ledger.rest.kit.requests import ensure_host  # noqa: E402
 from ledger_project import logs  # noqa: E402
 from ledger_project.serving.pages_server import wait_until_listening  # noqa: E402
 

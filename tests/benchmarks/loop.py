@@ -50,7 +50,7 @@ def measured() -> dict[str, float]:
 
 def outcome_of(loop: asyncio.AbstractEventLoop, application: Any, call: tuple[str, str]) -> Any:
     """Return what answers as the queue does, with the outcome of one such call."""
-    from ledger.api.kit.authentication import LOOKUPS
+    from ledger.rest.kit.authentication import LOOKUPS
 
     found: list[Any] = []
     real = application.outcome

@@ -22,8 +22,8 @@ from tests.benchmarks.where import OURS, asking
 
 SPENDS = 8
 COUNT_AND_LOG = (
-    "ledger/api/kit/front/request_log.py",
-    "ledger/api/kit/front/request_metrics.py",
+    "ledger/rest/kit/front/request_log.py",
+    "ledger/rest/kit/front/request_metrics.py",
     "ledger/services/operation_counts.py",
     "ledger_project/logs.py",
 )

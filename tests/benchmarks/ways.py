@@ -36,8 +36,8 @@ def ways() -> dict[str, Work]:
     from django.core.handlers.wsgi import WSGIHandler
     from django.test import override_settings
 
-    from ledger.api.kit.authentication import LOOKUPS
-    from ledger.api.kit.endpoint import CallersThread
+    from ledger.rest.kit.authentication import LOOKUPS
+    from ledger.rest.kit.endpoint import CallersThread
     from ledger_project.serving.application import application
 
     loop = asyncio.new_event_loop()
@@ -98,13 +98,13 @@ def parts() -> dict[str, tuple[Work, Work]]:
     from django.urls import get_resolver
     from rest_framework import parsers, renderers, serializers
 
-    from ledger.api.kit import parsing
-    from ledger.api.kit.endpoint import ensure_acceptable
-    from ledger.api.kit.front import application
-    from ledger.api.kit.rendering import Response, json_response
-    from ledger.api.kit.requests import Request
-    from ledger.api.schemas import examples
-    from ledger.api.schemas.request_schemas import body_of
+    from ledger.rest.kit import parsing
+    from ledger.rest.kit.endpoint import ensure_acceptable
+    from ledger.rest.kit.front import application
+    from ledger.rest.kit.rendering import Response, json_response
+    from ledger.rest.kit.requests import Request
+    from ledger.rest.schemas import examples
+    from ledger.rest.schemas.request_schemas import body_of
     from ledger.rules import SpendRequest
 
     class Spend(serializers.Serializer[Any]):

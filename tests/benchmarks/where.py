@@ -115,8 +115,8 @@ def _parts() -> dict[str, float]:
     from django.db import connection, transaction
 
     from ledger import entry_rows, rules
-    from ledger.api.kit import parsing, rendering
-    from ledger.api.schemas import request_schemas, response_schemas
+    from ledger.rest.kit import parsing, rendering
+    from ledger.rest.schemas import request_schemas, response_schemas
     from ledger.rules import AccountState, Lot, SpendRequest
     from ledger.rules.lots import decode, encode
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.ledger.api.conftest import ApiClient, _forget_keys, make_api, way
+from tests.ledger.rest.conftest import ApiClient, _forget_keys, make_api, way
 
 __all__ = ["_forget_keys", "make_api", "way"]
 

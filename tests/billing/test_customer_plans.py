@@ -23,7 +23,7 @@ from ledger.testing import unique
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -16,7 +16,7 @@ from credit_ledger import AsyncClient, Client, problems
 from credit_ledger.call import ListCall
 from credit_ledger.generated import calls
 from credit_ledger.problem import facts_of
-from ledger.api.kit.problems import problems_by_slug
+from ledger.rest.kit.problems import problems_by_slug
 from ledger.values import EXACT_INTEGERS, annotations_of
 from ledger_project.api.documents import openapi_document
 

@@ -11,10 +11,10 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from ledger import journal, reads, rules, services
-from ledger.api.kit.front import application as front
 from ledger.database.locks import WAIT_FOR_HOLDER, holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import SequenceTaken
 from ledger.keys import api_keys
+from ledger.rest.kit.front import application as front
 from ledger.scopes import SCOPES
 from tests.asgi_client import AsgiClient
 from tests.nodes import lock_holder, neighbours

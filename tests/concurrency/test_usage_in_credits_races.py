@@ -17,16 +17,16 @@ from billing.generator.run import generate
 from billing.models import Claim, Invoice, Subscription
 from billing.orders import plans
 from ledger import reads, services
-from ledger.api.kit import authentication
 from ledger.audit.auditing import audit
 from ledger.database.locks import lock_number
 from ledger.errors import InsufficientCredits
 from ledger.keys import api_keys
+from ledger.rest.kit import authentication
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use
 from tests.billing.findings import findings_of
 from tests.concurrency.race_harness import no_lock
 from tests.concurrency.test_invoices_races import HeldGeneration
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 from tests.nodes import waiting_for_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]

@@ -22,8 +22,8 @@ from tests.billing.tax_services.conftest import vies
 from tests.billing.tax_services.vies_double import ViesDouble, valid
 from tests.concurrency.meetings import LOCKED
 from tests.concurrency.race_harness import no_lock
-from tests.ledger.api.conftest import ApiClient, make_api, way
 from tests.ledger.database.test_transactions import END_DURING_COMMIT
+from tests.ledger.rest.conftest import ApiClient, make_api, way
 from tests.nodes import Session
 
 __all__ = ["committing_api", "make_api", "vies", "way"]

@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from ledger import reads, services
-from ledger.api.kit.endpoint import Endpoint
 from ledger.errors import InsufficientCredits
 from ledger.keys import api_keys
+from ledger.rest.kit.endpoint import Endpoint
 
 OURS = ("ledger", "billing")
 

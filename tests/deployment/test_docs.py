@@ -13,7 +13,7 @@ from django.conf import settings
 from django.urls import resolve
 
 from ledger import conf
-from ledger.api.kit.problems import problems_by_slug
+from ledger.rest.kit.problems import problems_by_slug
 
 ROOT: Path = settings.BASE_DIR
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -11,7 +11,7 @@ import pytest
 from ledger import reads
 from ledger.keys import api_keys
 from tests.conftest import WebProcess
-from tests.ledger.api.conftest import nothing_written
+from tests.ledger.rest.conftest import nothing_written
 
 Send = Callable[..., tuple[int, dict[str, Any]]]
 

@@ -20,9 +20,9 @@ import psycopg
 import pytest
 
 from ledger import services
-from ledger.api.kit.front.application import BODY_SECONDS
 from ledger.database.locks import holder_key, lock_number
 from ledger.keys import api_keys
+from ledger.rest.kit.front.application import BODY_SECONDS
 from ledger.services.group_commit import WAITING_PER_HOLDER
 from tests.conftest import WebProcess, database_url
 from tests.nodes import lock_holder, waiting_for_advisory_lock

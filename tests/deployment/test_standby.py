@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from ledger.api.calls import health
+from ledger.rest.calls import health
 from ledger_project.monitoring import server_checks
 from ledger_project.monitoring.findings import CheckState
 from ledger_project.serving.postgres import Server

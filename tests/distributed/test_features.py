@@ -11,8 +11,8 @@ from django.db import connection
 from django.utils.timezone import now
 
 from ledger import reads, services
-from ledger.api.kit import authentication
 from ledger.keys import api_keys
+from ledger.rest.kit import authentication
 from ledger.scopes import SCOPES
 from ledger_project.monitoring import gauges
 from ledger_project.monitoring.examination import examine
@@ -20,7 +20,7 @@ from ledger_project.monitoring.findings import CheckState
 from tests.asgi_client import AsgiClient
 from tests.distributed.test_locks_of_all_nodes import address, shard_node
 from tests.ledger.admin.admin_site import operator
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 PAGES = [
     "/admin/",

@@ -9,12 +9,12 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 
 from ledger import reads, services
-from ledger.api.calls.health import forget_checks, readiness
 from ledger.cluster.distribution import distribute
 from ledger.cluster.nodes import Node as Place
 from ledger.database.checks import verify_database
 from ledger.database.locks import sqlstate
 from ledger.errors import UnsafeDatabase
+from ledger.rest.calls.health import forget_checks, readiness
 from ledger_project.serving.bootstrap import provision
 from tests.deployment.serving.test_serve import wait_until
 from tests.distributed.cluster import Cluster, Node, StartedNode

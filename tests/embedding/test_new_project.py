@@ -12,6 +12,7 @@ OTHERS = (
     "ledger.exchange",
     "ledger.keys",
     "ledger.portal",
+    "ledger.rest",
     "ledger.shadow",
     "ledger.signals",
     "ledger.statements",

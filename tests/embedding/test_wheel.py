@@ -20,7 +20,7 @@ PACKAGES = ("ledger", "billing")
 LOAD = """
 import django, importlib, pkgutil, sys
 WORDS = {
-    "api": {"calls", "schemas", "responses", "examples", "paths", "urls"},
+    "api": {"rest", "calls", "schemas", "responses", "examples", "paths", "urls"},
     "admin": {"pages", "cards", "forms", "references", "search", "attention"},
 }
 MODULES = {
@@ -119,12 +119,12 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
     [
         ([], "ledger", "ledger", "api,admin,testing,senders", "ledger.services.execute"),
         (["webhooks"], "ledger,ledger.signals", "ledger", "api,admin,testing", "ledger.signals.sending"),
-        (["api"], "ledger", "ledger", "admin,testing,senders", "ledger.api.urls"),
+        (["api"], "ledger,ledger.rest", "ledger", "admin,testing,senders", "ledger.rest.urls"),
         (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.admin.holder_page"),
         (["testing"], "ledger", "ledger", "api,admin,senders", "ledger.testing"),
         (["billing"], "ledger,billing", "billing", "api,admin,testing,stripe", "billing.generator.run.generate"),
         (["billing", "payments"], "ledger,billing", "billing", "api,admin,testing", "billing.payments.providers.stripe_payments"),
-        (["billing", "api"], "ledger,billing", "billing", "admin,testing,stripe", "billing.api.urls"),
+        (["billing", "api"], "ledger,ledger.rest,billing", "billing", "admin,testing,stripe", "billing.api.urls"),
         (["billing", "admin"], f"{UNFOLD},ledger,billing", "billing", "api,testing,stripe", "billing.admin.invoices"),
         (["billing", "testing"], "ledger,billing", "billing", "api,admin,stripe", "billing.testing"),
     ],
@@ -142,7 +142,7 @@ def test_each_part_is_imported_with_its_extra_alone(
 @pytest.mark.parametrize(
     ("apps", "package", "missing"),
     [
-        ("ledger", "ledger.api", "(rest_framework|drf_spectacular)"),
+        ("ledger", "ledger.rest", "(rest_framework|drf_spectacular)"),
         ("ledger", "ledger.admin.kit", "unfold"),
         ("ledger", "ledger.testing", "factory"),
         ("ledger,billing", "billing", "(rest_framework|stdnum)"),
@@ -161,12 +161,12 @@ def test_pdfs_are_set_with_their_extra_alone_and_are_no_calls_without_it(python_
 import datetime, django
 from django.conf import settings
 needed = ["django.contrib.contenttypes", "django.contrib.auth"]
-settings.configure(INSTALLED_APPS=[*needed, "ledger", "ledger.totals", "ledger.statements"], USE_TZ=True)
+settings.configure(INSTALLED_APPS=[*needed, "ledger", "ledger.rest", "ledger.totals", "ledger.statements"], USE_TZ=True)
 django.setup()
 from ledger.typesetting import typeset
 print(typeset.IS_INSTALLED, typeset.without_glyph("A") == "" if typeset.IS_INSTALLED else "")
 try:
-    from ledger.api.urls import urlpatterns
+    from ledger.rest.urls import urlpatterns
 except ImportError:
     urlpatterns = []
 print(sum(str(each.pattern).endswith(".pdf") for each in urlpatterns), "of", len(urlpatterns) > 20)
@@ -186,5 +186,5 @@ def test_pip_installs_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: P
     assert not {"djangorestframework", "django-unfold", "typst"} & {name.lower() for name in installed}
     assert "ledger.services.execute" in load(python, "ledger", "ledger", "api,admin,testing,senders")
     run(*pip, "install", f"{wheel}[api,admin,billing,payments,pdf,testing,webhooks]")
-    apps = f"{UNFOLD},ledger,billing"
-    assert {"ledger.api.urls", "billing.admin.runs"} <= set(load(python, apps, "ledger,billing").split())
+    apps = f"{UNFOLD},ledger,ledger.rest,billing"
+    assert {"ledger.rest.urls", "billing.admin.runs"} <= set(load(python, apps, "ledger,billing").split())

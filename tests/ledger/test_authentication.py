@@ -1,11 +1,18 @@
-"""Who authenticates the calls: one function, registered once; without one each call gets 401, and a check says so."""
+"""Who authenticates the calls: one function, registered once; without one each call gets 401, and a check says so.
+
+Calls whose application is not installed are refused when the URLs are loaded.
+"""
+
+import importlib
 
 import pytest
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
 from ledger import authentication
-from ledger.apps import check_authentication
 from ledger.authentication import Authentication, register, registered
+from ledger.rest import urls
+from ledger.rest.apps import check_authentication
 
 OF_KEYS = Authentication("ledger.keys.authenticating.find_key", "ledger.keys.authenticating.check_secret")
 
@@ -39,3 +46,12 @@ def test_a_call_that_nothing_authenticates_gets_401(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(authentication, "_registered", [])
     answer = Client(headers={"Authorization": f"Bearer {secret}"}).get("/v1/holders/ada/balance")
     assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Bearer realm="credit-ledger"')
+
+
+def test_the_urls_of_the_calls_need_the_application_of_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only theirs is missing, so the calls of other applications would be served without it."""
+    calls = urls.urlpatterns
+    monkeypatch.setattr(apps, "is_installed", lambda name: name != "ledger.rest")
+    with pytest.raises(ImproperlyConfigured, match=r'"ledger.rest.urls" needs "ledger.rest" in INSTALLED_APPS'):
+        importlib.reload(urls)
+    assert urls.urlpatterns is calls

@@ -34,15 +34,15 @@ from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, PriceValue
 from billing.rating.values import Currency
 from ledger import rules
-from ledger.api.calls import health
-from ledger.api.kit.queries import QueryBoolean, QueryInteger
-from ledger.api.schemas import request_schemas
-from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, GroupBy, MetadataPair, Start
 from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.keys.api import schemas as key_schemas
 from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
+from ledger.rest.calls import health
+from ledger.rest.kit.queries import QueryBoolean, QueryInteger
+from ledger.rest.schemas import request_schemas
+from ledger.rest.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, GroupBy, MetadataPair, Start
 from ledger.shadow import schemas as shadow_schemas
 from ledger.signals import schemas as signal_schemas
 from ledger.signals.types import TypeName

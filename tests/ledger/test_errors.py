@@ -12,8 +12,8 @@ import billing.errors  # noqa: F401 - defines billing's classes of errors
 from credit_ledger import problems  # noqa: F401 - defines the classes of problems
 from credit_ledger.problem import CreditLedgerError, Problem, facts_of
 from ledger import services
-from ledger.api.kit import request_errors  # noqa: F401
 from ledger.errors import InsufficientCredits, LedgerError
+from ledger.rest.kit import request_errors  # noqa: F401
 from ledger.values import FieldError
 
 COPIES: dict[str, Callable[[Any], Any]] = {

@@ -26,7 +26,7 @@ PACKAGES: Final = (
     "ledger/services",
     "ledger/journal.py",
     "ledger/database",
-    "ledger/api/kit",
+    "ledger/rest/kit",
     "billing/rating",
     "billing/generator",
     "billing/metering",

@@ -18,11 +18,11 @@ from billing.orders.plan_move_preview import move_preview
 from billing.orders.plans import NewPlan
 from billing.rating.prices.overage import is_overage
 from billing.rating.prices.reading import price_dict
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 NO_PLAN = NotFound(resource="plan", ref="basic")
 NO_PLAN_MOVE = NotFound(resource="plan move", ref=1)

@@ -12,9 +12,9 @@ from urllib.parse import quote
 from django.http import HttpRequest
 
 from billing.metering.usage import EnvelopedEvent
-from ledger.api.kit.parsing import JSON, parse_array, parse_object, read
-from ledger.api.kit.request_errors import InvalidRequest, UnsupportedMediaType
 from ledger.records import Record, shape_of
+from ledger.rest.kit.parsing import JSON, parse_array, parse_object, read
+from ledger.rest.kit.request_errors import InvalidRequest, UnsupportedMediaType
 from ledger.values import Choice, FieldError, InvalidValue, Text, Value, json_name
 
 EVENT: Final = "application/cloudevents+json"

@@ -14,10 +14,10 @@ from billing.documents.credit_notes import CreditLine, NewCreditNote
 from billing.documents.credit_refunds import NewCreditRefund, refund_in
 from billing.errors import CreditExceedsInvoice, InvalidTransition, RefundExceedsCredit
 from billing.reads import document_schemas
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class InvoiceCreditNotes(WriteEndpoint):

@@ -11,14 +11,14 @@ from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator.options import Options, Scope
 from billing.generator.run import generate
-from ledger.api.kit.authentication import BILLING_WRITE
-from ledger.api.kit.queries import DryRunQuery, read_query
-from ledger.api.kit.rendering import Response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locking import locked, on
 from ledger.database.locks import Lock
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_WRITE
+from ledger.rest.kit.queries import DryRunQuery, read_query
+from ledger.rest.kit.rendering import Response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class SubscriptionInvoices(WriteEndpoint):

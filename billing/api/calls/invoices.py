@@ -15,12 +15,12 @@ from billing.documents.invoices import DraftNote, note_draft
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.errors import InvalidTransition
 from billing.reads import document_schemas
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.parsing import BODY_LIMIT_BYTES
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.parsing import BODY_LIMIT_BYTES
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class Invoices(BillingEndpoint):

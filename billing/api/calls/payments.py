@@ -12,9 +12,9 @@ from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from billing.errors import AlreadyExists, CreditPaymentExceeds, InvalidTransition, PaymentNotMatched, ReturnExceedsPayment
 from billing.reads import invoice_payments as reads
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class Payments(WriteEndpoint):

@@ -11,11 +11,11 @@ from billing.api.endpoints import INVOICES, BillingEndpoint
 from billing.api.paths import CREDIT_NOTE_PATH, INVOICE_PATH
 from billing.documents.printing import PrintedDocument, credit_note_pdf, credit_note_xml, invoice_pdf, invoice_xml
 from billing.errors import EInvoiceMissing, SellerMissing
-from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.endpoint import QueuedRequest
-from ledger.api.kit.rendering import PDF, XML, Response, pdf_response, xml_response
-from ledger.api.kit.schema import ResponseBody, operation
 from ledger.errors import DocumentTooLong
+from ledger.rest.kit.authentication import BILLING_READ
+from ledger.rest.kit.endpoint import QueuedRequest
+from ledger.rest.kit.rendering import PDF, XML, Response, pdf_response, xml_response
+from ledger.rest.kit.schema import ResponseBody, operation
 from ledger.typesetting.typeset import DOCUMENTS, MAX_ROWS
 
 PROBLEMS = (SellerMissing(), DocumentTooLong(rows=3_000, limit=MAX_ROWS))

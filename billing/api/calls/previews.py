@@ -17,15 +17,15 @@ from billing.models import Customer, Subscription
 from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import NewSubscription, Wish
 from billing.tax_asking import asks_taxes
-from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import lock_number, sqlstate
 from ledger.database.transactions import COLLIDED, TRIES
 from ledger.errors import Invalid, SequenceTaken
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 from ledger.services import preview, time_of
 
 NOT_ORDERED = "preview:not-ordered"

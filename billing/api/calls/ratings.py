@@ -14,12 +14,12 @@ from billing.rating.prices.prepaid_units import quote_covered, units_of
 from billing.rating.prices.price import Price
 from billing.rating.prices.pricing import Rating, quote, rate_groups, usage_of_quantity
 from billing.rating.prices.reading import parse_price
-from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.request_errors import FieldError, InvalidRequest
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ
+from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.request_errors import FieldError, InvalidRequest
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class Ratings(BillingEndpoint):

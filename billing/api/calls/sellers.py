@@ -10,10 +10,10 @@ from billing.api.paths import REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.documents import sellers
 from billing.errors import NotFound
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.queries import ListQuery
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.queries import ListQuery
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class Sellers(BillingEndpoint):

@@ -27,12 +27,12 @@ from billing.orders import coupons, subscriptions, suspension
 from billing.orders.coupons import NewGivenCoupon
 from billing.orders.subscriptions import NewSubscription
 from billing.reads.catalogue import GivenCoupon
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.errors import Invalid
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 NOT_STARTED = SubscriptionNotStarted(subscription="SUB-1234", state="waiting")
 

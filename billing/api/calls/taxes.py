@@ -13,10 +13,10 @@ from billing.errors import NotFound
 from billing.orders import tax_declarations
 from billing.rating.values import Country, Ref
 from billing.rating.vat import LookupOutcome
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.queries import ListQuery
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.queries import ListQuery
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 from ledger.values import Choice
 
 

@@ -15,15 +15,15 @@ from billing.errors import NotFound
 from billing.metering import usage
 from billing.metering.corrections import Correction, take_in_all
 from billing.metering.meters import NewMeter, create_meter
-from ledger.api.kit import cursors
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, read
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.request_errors import InvalidRequest
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.database.pacing import with_pauses
 from ledger.records import choice_errors, shape_of
+from ledger.rest.kit import cursors
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES, read
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.request_errors import InvalidRequest
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 
 
 class Meters(WriteEndpoint):

@@ -13,10 +13,10 @@ from billing.documents.invoice_payments import NewPayment
 from billing.documents.payment_returns import NewPaymentReturn
 from billing.rating.values import PaymentId, Provider
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.queries import ListQuery, QueryInteger
-from ledger.api.kit.rendering import time_text
-from ledger.api.kit.responses import ResponseSchema, computed
+from ledger.json_values import time_text
 from ledger.records import Shape
+from ledger.responses import ResponseSchema, computed
+from ledger.rest.kit.queries import ListQuery, QueryInteger
 from ledger.values import Time
 
 PAYMENT_BODY = Shape(NewPayment, without={"actor"})

@@ -13,9 +13,9 @@ from billing.orders.plan_move_progress import MoveProgress
 from billing.orders.plans import PlanSale
 from billing.rating.values import Ref
 from billing.reads.response_fields import minor, sum_of_minor, text, time, whole
-from ledger.api.kit.queries import ListQuery, QueryInteger
-from ledger.api.kit.responses import ResponseSchema
 from ledger.records import Record, Shape
+from ledger.responses import ResponseSchema
+from ledger.rest.kit.queries import ListQuery, QueryInteger
 from ledger.values import Choice
 
 PLAN_MOVE_BODY = Shape(NewPlanMove, without={"plan", "actor"})

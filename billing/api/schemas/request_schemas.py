@@ -20,8 +20,8 @@ from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceValue
 from billing.rating.values import Currency, OneLine, Ref, Units, Used
 from billing.reads.subscriptions import STATES
-from ledger.api.kit.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.records import Nested, Record, Shape, field_of, shape_of
+from ledger.rest.kit.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.values import (
     MAX_REASON_CHARACTERS,
     Amount,

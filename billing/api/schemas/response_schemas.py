@@ -24,9 +24,9 @@ from billing.reads.catalogue import GivenCoupon, seller_countries
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, response_of, sum_of_minor, text, time, whole
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
-from ledger.api.kit.rendering import in_key_order, time_text
-from ledger.api.kit.responses import ResponseSchema, computed
+from ledger.json_values import in_key_order, time_text
 from ledger.records import Field, declared_fields
+from ledger.responses import ResponseSchema, computed
 from ledger.values import Boolean, Integer
 
 # Customers and the catalogue -------------------------------------------------------------------------

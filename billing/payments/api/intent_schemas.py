@@ -13,10 +13,10 @@ from billing.payments.topup_declarations import NewTopUp, NewTopUpChange
 from billing.payments.transfers import NewTransfer
 from billing.rating.values import Ref
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.queries import ListQuery, QueryBoolean, QueryInteger
-from ledger.api.kit.rendering import time_text
-from ledger.api.kit.responses import ResponseSchema, computed
+from ledger.json_values import time_text
 from ledger.records import Shape
+from ledger.responses import ResponseSchema, computed
+from ledger.rest.kit.queries import ListQuery, QueryBoolean, QueryInteger
 from ledger.values import Choice, Holder
 
 INTENT_BODY = Shape(NewPaymentIntent, without={"actor", "top_up"})

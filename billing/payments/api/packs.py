@@ -11,11 +11,11 @@ from billing.errors import NotFound
 from billing.payments import reads
 from billing.payments.api import purchase_schemas as schemas
 from billing.payments.packs import NewPack, create_pack
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.records import shape_of
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.queries import read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class Packs(WriteEndpoint):

@@ -14,9 +14,9 @@ from billing.payments.api.paths import INTENT_PATH
 from billing.payments.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent, TransferTooSmall
 from billing.payments.intent_orders import cancel_intent, order_payment, refund_intent
 from billing.payments.transfers import book_transfer
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class PaymentIntents(WriteEndpoint):

@@ -16,12 +16,12 @@ from billing.payments.provider_events import take_in
 from billing.payments.providers.configured import is_configured
 from billing.payments.providers.interface import SendsEvents
 from billing.payments.saved_methods import forget_method, methods_of
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.queries import DryRunQuery, read_query
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.request_errors import NotFound as NoSuchPath
-from ledger.api.kit.schema import ResponseBody, operation
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.endpoint import Endpoint
+from ledger.rest.kit.queries import DryRunQuery, read_query
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.request_errors import NotFound as NoSuchPath
+from ledger.rest.kit.schema import ResponseBody, operation
 
 EVENT_LIMIT_BYTES = 256 * 1024
 

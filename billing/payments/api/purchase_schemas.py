@@ -11,10 +11,10 @@ from billing.api.schemas.request_schemas import InCurrency, OfCustomer
 from billing.payments.purchase_recording import NewPurchase, NewReturn
 from billing.rating.values import PaymentId, Provider, Ref
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.queries import ListQuery, QueryBoolean
-from ledger.api.kit.rendering import time_text
-from ledger.api.kit.responses import ResponseSchema, computed
+from ledger.json_values import time_text
 from ledger.records import Shape
+from ledger.responses import ResponseSchema, computed
+from ledger.rest.kit.queries import ListQuery, QueryBoolean
 from ledger.values import Holder, Time
 
 PURCHASE_BODY = Shape(NewPurchase, without={"actor"})

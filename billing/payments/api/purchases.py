@@ -13,9 +13,9 @@ from billing.payments.errors import ReturnExceedsPurchase
 from billing.payments.purchase_recording import record_purchase, record_return
 from billing.payments.purchase_settling import attempt
 from billing.payments.reads import ReturnRow
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class Purchases(WriteEndpoint):

@@ -11,9 +11,9 @@ from billing.payments.api import intent_schemas as schemas
 from billing.payments.api.paths import TOP_UP_PATH
 from billing.payments.errors import TopUpEnded
 from billing.payments.topup_declarations import end_top_up, resume_top_up, set_top_up
-from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 
 
 class TopUps(WriteEndpoint):

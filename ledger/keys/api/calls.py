@@ -5,16 +5,6 @@ from typing import Any, Final
 
 from django.http import HttpRequest
 
-from ledger.api.etags import refuse_condition
-from ledger.api.kit import cursors
-from ledger.api.kit.authentication import KEYS_ADMIN
-from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.parsing import read, read_body
-from ledger.api.kit.queries import DryRunQuery, read_query
-from ledger.api.kit.rendering import Response, json_response, write_response
-from ledger.api.kit.request_errors import NotFound, Unauthenticated
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.conf import KEY_CONCURRENT_REQUESTS, KEY_REQUESTS_PER_SECOND
 from ledger.keys import delegation, reads
 from ledger.keys.api import examples
@@ -32,6 +22,16 @@ from ledger.keys.errors import KeyEnded, KeyExceedsOwn, KeyNameTaken, KeyRotatin
 from ledger.keys.models import ApiKey
 from ledger.operators import staff_log
 from ledger.records import Record, Shape, shape_of
+from ledger.rest.etags import refuse_condition
+from ledger.rest.kit import cursors
+from ledger.rest.kit.authentication import KEYS_ADMIN
+from ledger.rest.kit.endpoint import Endpoint
+from ledger.rest.kit.idempotency import dry_run_key, idempotency_key
+from ledger.rest.kit.parsing import read, read_body
+from ledger.rest.kit.queries import DryRunQuery, read_query
+from ledger.rest.kit.rendering import Response, json_response, write_response
+from ledger.rest.kit.request_errors import NotFound, Unauthenticated
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.scopes import SCOPES
 
 KEYS = "API keys"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ledger.api.schemas.examples import RECORDED_AT
+from ledger.rest.schemas.examples import RECORDED_AT
 
 KEY_BODY: dict[str, Any] = {"name": "shop", "scopes": ["ledger:read", "ledger:spend"], "expires_at": "2027-01-31T00:00:00Z"}
 LABELLED_KEY_BODY: dict[str, Any] = {

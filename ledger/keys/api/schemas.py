@@ -6,12 +6,12 @@ from typing import Annotated, Final
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 
-from ledger.api.kit.queries import ListQuery
-from ledger.api.kit.responses import ResponseSchema, computed
-from ledger.api.schemas.response_schemas import Whole, instant
 from ledger.keys.api_keys import ApiKeyRequest, RotationRequest
 from ledger.keys.models import KEY_STATES
 from ledger.records import Shape
+from ledger.responses import ResponseSchema, computed
+from ledger.rest.kit.queries import ListQuery
+from ledger.rest.schemas.response_schemas import Whole, instant
 from ledger.scopes import SCOPES
 from ledger.values import MAX_ACTOR_CHARACTERS, MAX_SEQUENCE, Choice, Holder, Text
 

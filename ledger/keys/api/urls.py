@@ -2,8 +2,8 @@
 
 from django.urls import URLPattern, path
 
-from ledger.api import paths  # noqa: F401 - registers the converters
 from ledger.keys.api import calls
+from ledger.rest import paths  # noqa: F401 - registers the converters
 
 urlpatterns: list[URLPattern] = [
     path("key", calls.OwnKey.as_view()),

@@ -4,9 +4,9 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.api.kit import rendering
-from ledger.api.kit.authentication import LEDGER_SPEND
-from ledger.api.kit.endpoint import Endpoint, requires
+from ledger.rest.kit import rendering
+from ledger.rest.kit.authentication import LEDGER_SPEND
+from ledger.rest.kit.endpoint import Endpoint, requires
 from tests.benchmarks.competitors.keys import KeyedView
 
 

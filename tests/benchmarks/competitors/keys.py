@@ -7,9 +7,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from ledger.api.kit import authentication
-from ledger.api.kit.authentication import Key, known_key, secret_of
-from ledger.api.kit.request_errors import Unauthenticated
+from ledger.rest.kit import authentication
+from ledger.rest.kit.authentication import Key, known_key, secret_of
+from ledger.rest.kit.request_errors import Unauthenticated
 
 
 class KeyAuthentication(BaseAuthentication):

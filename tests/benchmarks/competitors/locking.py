@@ -13,14 +13,14 @@ from django.db import Error, connection, transaction
 from django.http import HttpRequest
 
 from ledger import entry_rows, journal, rules
-from ledger.api.kit.authentication import LEDGER_SPEND
-from ledger.api.kit.endpoint import Endpoint, requires
-from ledger.api.kit.idempotency import idempotency_key
-from ledger.api.kit.rendering import Response, write_response
-from ledger.api.schemas import request_schemas, response_schemas
 from ledger.database import statements
 from ledger.database.locks import holder_key, lock_number, sqlstate
 from ledger.database.statements import Statement, array
+from ledger.rest.kit.authentication import LEDGER_SPEND
+from ledger.rest.kit.endpoint import Endpoint, requires
+from ledger.rest.kit.idempotency import idempotency_key
+from ledger.rest.kit.rendering import Response, write_response
+from ledger.rest.schemas import request_schemas, response_schemas
 from ledger.rules import Entry, SpendRequest
 
 BEGIN_SERIALIZABLE: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"

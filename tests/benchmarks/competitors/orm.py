@@ -13,7 +13,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.api.kit.authentication import LEDGER_SPEND
+from ledger.rest.kit.authentication import LEDGER_SPEND
 from tests.benchmarks.competitors.keys import KeyedView
 from tests.benchmarks.competitors.models import Entry, Holder
 

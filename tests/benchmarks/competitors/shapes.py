@@ -5,13 +5,13 @@ from typing import Final
 
 from django.http import HttpRequest
 
-from ledger.api.kit.authentication import LEDGER_SPEND
-from ledger.api.kit.endpoint import Endpoint, requires
-from ledger.api.kit.idempotency import idempotency_key
-from ledger.api.kit.rendering import Response, json_response
-from ledger.api.schemas import request_schemas
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.statements import fetch_value
+from ledger.rest.kit.authentication import LEDGER_SPEND
+from ledger.rest.kit.endpoint import Endpoint, requires
+from ledger.rest.kit.idempotency import idempotency_key
+from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.schemas import request_schemas
 from ledger.rules import SpendRequest
 
 

@@ -34,7 +34,7 @@ from ledger.testing import api_key
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.rating.prices.test_models import BUCKETED, EXAMPLES, USAGE
 from tests.ledger.admin.admin_site import hidden_key, operator
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,7 @@ from django.db import connection
 from billing.models import Amendment, Charge, Coupon, Customer, Invoice, Plan, Subscription, UsageEvent
 from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,7 @@ import pytest
 
 from billing.models import ItemVersion, Plan, UsageEvent
 from tests.billing.factories import recurring, unique
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

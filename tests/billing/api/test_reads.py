@@ -8,7 +8,7 @@ from django.utils import timezone
 from billing.models import Customer, CustomerCoupon, Subscription
 from ledger.keys import api_keys
 from tests.billing.factories import metered, recurring, unique
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

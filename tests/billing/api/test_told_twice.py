@@ -11,7 +11,7 @@ from billing.orders.suspension import resume
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, unique, use
 from tests.billing.findings import findings_of
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -13,8 +13,8 @@ from billing.orders import customers
 from ledger.errors import OutcomeUnknown
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import recurring, unique
-from tests.ledger.api.conftest import ApiClient
 from tests.ledger.database.test_transactions import END_DURING_COMMIT, END_OF_SESSION
+from tests.ledger.rest.conftest import ApiClient
 
 
 @pytest.fixture

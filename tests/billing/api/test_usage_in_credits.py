@@ -10,7 +10,7 @@ from django.core.management import call_command
 from billing.models import Plan, Run, Subscription
 from tests.billing.factories import metered, recurring, unique
 from tests.ledger.admin.admin_site import operator
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

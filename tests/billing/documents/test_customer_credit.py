@@ -19,7 +19,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
 from tests.ledger.admin.admin_site import hidden_key, operator
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,7 @@ from ledger.errors import Invalid, Refused
 from ledger.keys import api_keys
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.ledger.admin.admin_site import hidden_key, operator
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,7 @@ from billing.dunning.models import ReminderHold
 from billing.models import Seller
 from billing.testing import CustomerFactory
 from tests.billing.documents.test_one_off_invoices import issued
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -28,7 +28,7 @@ from tests.billing.documents.issued import SELLER
 from tests.billing.dunning.test_reminding import STEPS, issued, rows, today
 from tests.billing.factories import transition
 from tests.ledger.admin.admin_site import operator
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

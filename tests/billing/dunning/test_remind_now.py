@@ -25,7 +25,7 @@ from tests.billing.documents.issued import SELLER
 from tests.billing.dunning.test_reminding import STEPS, issued, rows, today
 from tests.billing.factories import SubscriptionFactory, at, transition
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

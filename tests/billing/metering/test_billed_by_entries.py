@@ -13,7 +13,7 @@ from ledger import services
 from ledger.errors import Invalid
 from tests.billing.factories import JAN_1, CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, unique, use
 from tests.billing.findings import findings_of
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,7 @@ from tests.billing.api.calls.test_cloud_events import MANY, envelope, results, s
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, unique
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,7 @@ from billing.metering.usage import EventStatus, NewEvent, take_in
 from billing.models import Subscription, UsageEvent, UsageKey
 from ledger import services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, unique, use
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

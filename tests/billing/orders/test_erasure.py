@@ -31,7 +31,7 @@ from billing.orders import subscriptions
 from billing.orders.erasure import erase_customer, is_erased
 from ledger.database.statements import fetch_rows, fetch_value
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

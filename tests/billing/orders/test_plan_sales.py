@@ -19,7 +19,7 @@ from tests.billing.admin.test_order_forms import BILLING, hidden_values, send_fi
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.billing.generator.run.test_generate import bill
 from tests.ledger.admin.admin_site import operator, text_of
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -12,10 +12,10 @@ from billing.generator.run.generate import generate
 from billing.generator.run.outcomes import Outcome, bill_one
 from billing.models import Amendment, Invoice, SuspendedBilling
 from billing.orders import suspension
-from ledger.api.kit import authentication
 from ledger.keys import api_keys
+from ledger.rest.kit import authentication
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -35,7 +35,7 @@ from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory, transition
 from tests.billing.payments.stripe_double import OK, SECRET, TWICE, StripeDouble, serving
 from tests.billing.test_customer_page import billed
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 # Stripe's package sends its forms in a way that httpx deprecates.
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]

@@ -27,7 +27,7 @@ from tests.billing.admin.test_order_forms import send_both_steps, text_of_respon
 from tests.billing.payments.stripe_double import DECLINED, OK, StripeDouble
 from tests.billing.payments.test_stripe import URL, charge, checkout, stripe
 from tests.ledger.admin.admin_site import operator
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 __all__ = ["client", "stripe"]

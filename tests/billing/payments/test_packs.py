@@ -12,7 +12,7 @@ from billing.payments.packs import NewPack, pack_on_sale
 from billing.payments.testing import PackFactory
 from billing.testing import unique
 from ledger.errors import Invalid
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

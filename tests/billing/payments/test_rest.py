@@ -9,7 +9,7 @@ from billing.payments.testing import PackFactory, PurchaseFactory
 from billing.testing import CustomerFactory
 from ledger import reads as ledger_reads
 from ledger.testing import unique
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -38,7 +38,7 @@ from billing.orders.tax_declarations import NewTax, declare
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import credit_balance, invoice_documents
 from ledger import reads, services
-from ledger.api.kit.rendering import time_text
+from ledger.json_values import time_text
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import transition, unique
 from tests.billing.random_subscriptions import calculator as slow

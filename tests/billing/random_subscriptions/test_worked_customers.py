@@ -18,7 +18,7 @@ from billing.auditing import consistency
 from billing.generator import activations
 from tests.billing.factories import metered, recurring, unique
 from tests.billing.random_subscriptions.worked_examples import Price, Step, bill
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 from tests.parts import spread
 
 pytestmark = pytest.mark.django_db

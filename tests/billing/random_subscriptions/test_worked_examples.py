@@ -14,7 +14,7 @@ from django.core.management import call_command
 from ledger import reads, services
 from tests.billing.factories import unique
 from tests.billing.random_subscriptions.worked_examples import EXAMPLES, Example, Step
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

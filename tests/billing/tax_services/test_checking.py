@@ -28,7 +28,7 @@ from ledger_project.monitoring.work_checks import vat_ids
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory
 from tests.billing.tax_services.vies_double import ViesDouble, failing, invalid, valid
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 from tests.ledger.signals.conftest import receiver, webhook
 
 pytestmark = pytest.mark.django_db

@@ -25,7 +25,7 @@ from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.tax_services.vies_double import ViesDouble, failing, invalid, valid
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 __all__ = ["client"]

@@ -12,9 +12,9 @@ import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from ledger.api.calls import health
 from ledger.database import checks, schema_versions
 from ledger.models import Entry
+from ledger.rest.calls import health
 from ledger_project.database.catalogue import changed_since_prepared
 from ledger_project.monitoring import schema_checks
 from ledger_project.monitoring.findings import CheckState

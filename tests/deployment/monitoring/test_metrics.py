@@ -22,12 +22,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from billing.models import Run, ScheduledTask, SuspendedBilling
 from ledger import services
-from ledger.api.kit import authentication
-from ledger.api.kit.front.request_metrics import route_label
 from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import InsufficientCredits, SequenceTaken
 from ledger.keys import api_keys
 from ledger.models import Entry
+from ledger.rest.kit import authentication
+from ledger.rest.kit.front.request_metrics import route_label
 from ledger.rules import KINDS
 from ledger.services import expiration
 from ledger.telemetry.count_files import CountFile
@@ -39,7 +39,7 @@ from ledger_project.monitoring.gauges import DatabaseGauges
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import SubscriptionFactory
 from tests.ledger.admin.admin_site import load_history
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 TOKEN = "token-of-the-tests"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -19,14 +19,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from ledger import services
-from ledger.api.kit import authentication
 from ledger.database.queues import Pending, Queue
 from ledger.keys import api_keys
+from ledger.rest.kit import authentication
 from ledger.telemetry import tracing
 from ledger_project.monitoring.spans import start_tracing, trace_with
 from tests.conftest import WebProcess
 from tests.deployment.serving.test_serve import wait_until
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLERS = {"traceparent": f"00-{TRACE}-{CALLER}-01"}

@@ -115,7 +115,7 @@ def test_no_code_spells_a_permission_outside_the_tables():
         if node.value not in settings.INSTALLED_APPS
     }
     assert spelled == {
-        "ledger/api/kit/front/request_traces.py: ledger.request_id",
+        "ledger/rest/kit/front/request_traces.py: ledger.request_id",
         # What Stripe calls its objects.
         "ledger/exchange/stripe_exports.py: billing.credit_grant",
         "ledger/exchange/stripe_exports.py: billing.credit_balance_summary",

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from ledger_project.serving import web
 from ledger_project.serving.application import calls
 from tests.asgi_client import AsgiClient, response_of, scope_of
-from tests.ledger.api.kit.front.test_front import Exchange
+from tests.ledger.rest.kit.front.test_front import Exchange
 
 
 def asked(path: str, *, method: str = "GET", host: str = "127.0.0.1:8000", query: str = "", **headers: str) -> HttpResponse:

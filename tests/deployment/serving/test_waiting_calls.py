@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from ledger import services
-from ledger.api.schemas.request_schemas import LONGEST_WAIT_SECONDS
 from ledger.keys import api_keys
+from ledger.rest.schemas.request_schemas import LONGEST_WAIT_SECONDS
 from ledger.scopes import SCOPES
 from ledger.testing import unique
 from ledger_project.serving.web import SHUTDOWN_TIMEOUT_S

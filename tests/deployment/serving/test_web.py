@@ -21,7 +21,7 @@ def run_loaded(*arguments: str, **environment: str) -> "subprocess.CompletedProc
 @pytest.mark.slow
 def test_the_application_is_there_before_the_server_is_and_the_collector_leaves_it_alone() -> None:
     loaded = "import sys, gc; print(*(name in sys.modules for name in names), gc.get_freeze_count() > 10_000)"
-    names = "names = 'ledger.api.calls.credits', 'opentelemetry'"
+    names = "names = 'ledger.rest.calls.credits', 'opentelemetry'"
     done = run_loaded("timeit", "--number=1", "--repeat=1", f"--setup={names}", loaded)
     # Nothing of OpenTelemetry: traces are switched off.
     assert done.stdout.startswith("True False True\n"), done.stderr
@@ -42,7 +42,7 @@ try:
     call_command("generate_invoices", "--as-of", "2026-01-01", skip_checks=False)
 except CommandError as error:
     print("does not answer" in str(error))
-others = ("ledger.admin.", "billing.admin.", "ledger.api.calls", "billing.api.", "ledger_project.urls")
+others = ("ledger.admin.", "billing.admin.", "ledger.rest.calls", "billing.api.", "ledger_project.urls")
 print([name for name in sys.modules if name.startswith(others)])
 """
 """Runs a command up to its first question to the database, with the checks that it does when it starts."""

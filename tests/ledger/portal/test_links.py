@@ -115,7 +115,7 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], pointer: str, rule: str)
 
 
 def test_without_its_address_there_is_no_link_and_nothing_to_check(settings: Settings) -> None:
-    settings.ROOT_URLCONF = "ledger.api.urls"
+    settings.ROOT_URLCONF = "ledger.rest.urls"
     assert not links.is_served()
     with pytest.raises(ImproperlyConfigured, match=r"ledger\.portal\.urls"):
         links.link(holder_id="ada")

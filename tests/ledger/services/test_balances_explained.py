@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads, services
-from ledger.api.schemas import response_schemas
+from ledger.rest.schemas import response_schemas
 from ledger.rules.explanations import explain
 from ledger.rules.instants import from_us, to_us
 from tests.benchmarks.histories import store

@@ -5,11 +5,11 @@ from django.db import connection
 from django.test import TestCase
 
 from ledger import reads, services
-from ledger.api.kit.authentication import forget_keys
 from ledger.audit.auditing import audit
 from ledger.errors import InsufficientCredits
 from ledger.keys.models import ApiKey
 from ledger.models import Entry
+from ledger.rest.kit.authentication import forget_keys
 from ledger.testing import GrantFactory, HoldFactory, SpendFactory, api_key, holder_with_credits
 
 

@@ -13,7 +13,7 @@ from billing.models import RequestKey, Subscription, UsageEvent
 from billing.rating.prices.reading import parse_price
 from ledger_project.api.documents import openapi_document
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

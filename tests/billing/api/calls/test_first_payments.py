@@ -33,7 +33,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 from tests.billing.generator.test_activations import invoice_of, order, pay, state
 from tests.billing.payments.stripe_double import StripeDouble
 from tests.billing.payments.test_stripe import URL, stripe
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 from tests.ledger.signals.conftest import receiver, webhook
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]

@@ -28,7 +28,7 @@ from tests.billing.documents.test_printed import RAM, text_of, xml_of
 from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, transition, unique, use
 from tests.billing.generator.difference.test_limits import why_suspended
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

@@ -39,7 +39,7 @@ from tests.billing.factories import (
 )
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 from tests.tampering.owner import as_owner
 
 needs_database = pytest.mark.django_db

@@ -27,7 +27,7 @@ from ledger import values
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

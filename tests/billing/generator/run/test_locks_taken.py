@@ -18,7 +18,7 @@ from ledger.database.lock_names import INVOICE_GENERATION, REGISTER
 from ledger.database.locks import Lock, lock_number
 from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, SubscriptionFactory, unique
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 KINDS = {name.template.partition("{")[0]: name.kind for name in REGISTER}
 RANKS = {name.kind: rank for rank, name in enumerate(REGISTER)}

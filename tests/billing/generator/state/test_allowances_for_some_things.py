@@ -16,7 +16,7 @@ from ledger.errors import InsufficientCredits
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, metered, recurring, unique, use
 from tests.billing.findings import findings_of
 from tests.billing.generator.state.test_allowance_changes import MONTH, available, day, move, ordered, plan_of, run_at
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 

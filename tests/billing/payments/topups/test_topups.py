@@ -26,7 +26,7 @@ from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, text_of_response
 from tests.billing.payments.stripe_double import DECLINED, OK, TWICE, StripeDouble
 from tests.billing.payments.test_stripe import stripe
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 from tests.tampering.owner import as_owner
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]

@@ -13,16 +13,16 @@ from billing.payments.due_purchases import settle_due
 from billing.payments.models import PaymentIntent, Purchase, PurchaseGrant
 from billing.payments.topup_declarations import end_top_up
 from ledger import services
-from ledger.api.kit.endpoint import CallersThread
-from ledger.api.kit.front import application
 from ledger.errors import HolderBusy, InsufficientCredits, ServerBusy
 from ledger.models import Entry
+from ledger.rest.kit.endpoint import CallersThread
+from ledger.rest.kit.front import application
 from ledger.rules import SpendRequest
 from ledger.services import coming_credits
 from tests.billing.payments.stripe_double import DECLINED, StripeDouble
 from tests.billing.payments.test_stripe import stripe
 from tests.billing.payments.topups.test_topups import declared, run
-from tests.ledger.api.conftest import ALL_SCOPES, ApiClient
+from tests.ledger.rest.conftest import ALL_SCOPES, ApiClient
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 __all__ = ["stripe"]

@@ -8,11 +8,11 @@ import pytest
 from django.db import connections
 
 from ledger import services
-from ledger.api.kit import endpoint
-from ledger.api.kit.front import news
 from ledger.models import Entry
+from ledger.rest.kit import endpoint
+from ledger.rest.kit.front import news
 from tests.billing.payments.topups.test_waiting import TOP_UP, comes
-from tests.ledger.api.conftest import ALL_SCOPES, ApiClient
+from tests.ledger.rest.conftest import ALL_SCOPES, ApiClient
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 

@@ -12,6 +12,7 @@ USE_TZ = True
 INSTALLED_APPS = [
     "ledger",
     "ledger.portal",
+    "ledger.rest",
     "shop",
     "django.contrib.contenttypes",
     "django.contrib.auth",

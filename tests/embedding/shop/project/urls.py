@@ -11,6 +11,6 @@ urlpatterns = [
     path("teams/<int:team>/bonus/", views.bonus, name="bonus"),
     path("teams/<int:team>/questions/", views.ask, name="ask"),
     path("payments/", views.payment_received, name="payment"),
-    path("v1/", include("ledger.api.urls")),
+    path("v1/", include("ledger.rest.urls")),
     path("c/", include("ledger.portal.urls")),
 ]

@@ -58,7 +58,7 @@ from tests.billing.factories import (
     use,
 )
 from tests.billing.generator.difference.test_usage_in_credits import IN_CREDITS, balance_of
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.rest.conftest import ApiClient
 
 __all__ = ["today"]
 

@@ -1,0 +1,55 @@
+"""Logs one line for each request: the request, its result, and its duration. A refusal has its code."""
+
+import logging
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from ledger.rest.kit.rendering import AnyResponse
+from ledger.rest.kit.requests import Request
+from ledger.telemetry.client_addresses import client_address
+
+log = logging.getLogger("ledger.requests")
+
+WriteLine = Callable[[str, str, Mapping[str, Any]], bool]
+"""Writes a line (level, message, facts) and returns True, or returns False if `logging` must have a record."""
+_write_line: WriteLine = lambda level, message, facts: False  # noqa: E731
+
+
+def write_lines_by(write_line: WriteLine) -> None:
+    """Let this function write the lines if it can: a record of `logging` for each request costs more than the line."""
+    global _write_line
+    _write_line = write_line
+
+
+def log_request(request: Request, response: AnyResponse, *, started_at: float) -> None:
+    """Write the line: a warning for 503 and the like, an error for 500, information for everything else.
+
+    Args:
+        started_at: `time.perf_counter()` at the start of the request.
+    """
+    status = response.status_code
+    level = logging.INFO if status < 500 else logging.ERROR if status == 500 else logging.WARNING
+    if log.isEnabledFor(level):
+        milliseconds = round((perf_counter() - started_at) * 1000, 3)
+        message, facts = f"{request.method} {request.path}", _facts(request, response, milliseconds)
+        if not _write_line(logging.getLevelName(level), message, facts):
+            log.log(level, "%s", message, extra={"facts": facts})
+
+
+def _facts(request: Request, response: AnyResponse, milliseconds: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "status": response.status_code,
+        "ms": milliseconds,
+        "client": client_address(request),
+        "request_id": request.request_id,
+    }
+    problem = getattr(response, "problem", None)
+    if problem:
+        facts["problem"] = problem["type"].rsplit("/", 1)[1]
+        cause = getattr(response, "cause", "")
+        if cause:
+            facts["cause"] = cause
+    elif response.headers.get("Idempotency-Replayed"):
+        facts["replayed"] = True
+    return facts
