@@ -17,7 +17,9 @@ from tests.schema.catalogue import schema
 # Each application, with the applications whose functions its schema.sql calls.
 APPS = {
     "ledger": [],
+    "ledger_keys": ["ledger"],
     "ledger_signals": ["ledger"],
+    "ledger_totals": ["ledger"],
     "ledger_shadow": ["ledger"],
     "billing": ["ledger"],
     "billing_dunning": ["ledger", "billing"],
@@ -26,7 +28,7 @@ APPS = {
 }
 
 # Those of which the file makes tables or views.
-BY_FILE = {"ledger", "ledger_signals", "ledger_shadow", "billing"}
+BY_FILE = {"ledger", "ledger_keys", "ledger_totals", "ledger_signals", "ledger_shadow", "billing"}
 
 # Name, type, and whether the column may be null: null for a view, of whose columns the server does not know it.
 COLUMNS = """
@@ -39,10 +41,10 @@ COLUMNS = """
 DIFFERENCES = {
     "ledger": [
         "ALTER TABLE ledger_batch ADD COLUMN extra integer",
-        "ALTER TABLE ledger_api_key ALTER COLUMN created_by TYPE varchar(210)",
+        "ALTER TABLE ledger_credit_type ALTER COLUMN name TYPE varchar(70)",
         "ALTER TABLE ledger_entry ALTER COLUMN reason DROP NOT NULL",
         "ALTER TABLE ledger_entry ALTER COLUMN reason SET DEFAULT ''",
-        "ALTER TABLE ledger_api_key RENAME COLUMN prefix TO beginning",
+        "ALTER TABLE ledger_credit_type RENAME COLUMN unit TO suffix",
         "ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_never_overspent",
         "ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_pkey",
         "ALTER TABLE ledger_entry RESET (fillfactor)",
@@ -56,6 +58,19 @@ DIFFERENCES = {
         "DROP VIEW ledger_drawn",
         "COMMENT ON COLUMN ledger_entry.lots IS 'something else'",
         "CREATE FUNCTION ledger_forgotten() RETURNS int LANGUAGE sql RETURN 1",
+    ],
+    "ledger_keys": [
+        "ALTER TABLE ledger_api_key ADD COLUMN extra integer",
+        "ALTER TABLE ledger_api_key ALTER COLUMN created_by TYPE varchar(210)",
+        "ALTER TABLE ledger_api_key RENAME COLUMN prefix TO beginning",
+        "ALTER TABLE ledger_key_request DROP CONSTRAINT ledger_key_request_digest_is_sha256",
+        "DROP TRIGGER append_only ON ledger_key_request",
+    ],
+    "ledger_totals": [
+        "ALTER TABLE ledger_daily_total ADD COLUMN extra integer",
+        "ALTER TABLE ledger_month_close DROP CONSTRAINT ledger_month_close_first_day",
+        "DROP INDEX ledger_expiring_total_nothing",
+        "DROP TRIGGER closed ON ledger_daily_total",
     ],
     "ledger_shadow": [
         "ALTER TABLE ledger_observation ADD COLUMN extra integer",
