@@ -20,8 +20,9 @@ KEEP: Final = "keep"
 FULL: Final = "full"
 CHANGES: Final = (PRORATE, KEEP, FULL)
 """What other terms do with the credits of the running period."""
-EXPIRED, LOTS_FULL, NOT_KEPT = SKIPPED = ("expired", "full", "not_kept")
-"""Why periods are skipped: their credits have expired, the lots were full, or what rolls over is of later periods."""
+EXPIRED, LOTS_FULL, NOT_KEPT, FILLED_EXPIRED = SKIPPED = ("expired", "full", "not_kept", "filled_expired")
+"""Why periods are skipped: their credits have expired, the lots were full, what rolls over is of later periods, or the lots were
+full in some and what filled them in the others has expired."""
 MAX_RECURRING_GRANTS: Final = 50
 """How many an account may have that have not ended."""
 MAX_COUNT: Final = 100
@@ -245,6 +246,8 @@ class RecurringGrant(NamedTuple):
         known_as: what the setter of the terms knows the periods by.
         parts: the parts that the terms name, in order of time, all of them; they and the periods do not overlap.
         next_part: the number of the next part; `len(parts)` if none is left.
+        still_open: what periods that were skipped had granted and the next one still finds: each with when it expires, which is
+            over by now, and its credits.
     """
 
     name: str
@@ -259,6 +262,7 @@ class RecurringGrant(NamedTuple):
     known_as: str = ""
     parts: tuple[GrantPart, ...] = ()
     next_part: int = 0
+    still_open: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def from_entries(
@@ -299,7 +303,7 @@ class RecurringGrant(NamedTuple):
         next_part = handled["part"] + 1 if is_part else sum(each.start_us < until_us for each in parts)
         return cls(
             name, setting, terms, following, until_us, granted=granted, granted_as=(reason, reference), known_as=known_as,
-            parts=parts, next_part=next_part,
+            parts=parts, next_part=next_part, still_open=tuple((at_us, left) for at_us, left in handled.get("still_open", ())),
         )  # fmt: skip
 
     def part(self, n: int) -> Span:
@@ -321,7 +325,7 @@ class RecurringGrant(NamedTuple):
         assert self.terms is not None
         following = n + 1 if self.terms.has(n + 1) else None
         until_us = self.part(n).end_us
-        return self._replace(next_period=following, granted_until_us=until_us, begins_us=None, is_full=False)
+        return self._replace(next_period=following, granted_until_us=until_us, begins_us=None, is_full=False)._with_open()
 
     def expires_us(self, n: int) -> int | None:
         """Return when the credits of that time expire."""
@@ -351,7 +355,13 @@ class RecurringGrant(NamedTuple):
 
     def after_part(self) -> "RecurringGrant":
         """Return the recurring grant after its next part was handled."""
-        return self._replace(next_part=self.next_part + 1, granted_until_us=self.parts[self.next_part].end_us)
+        return self._replace(next_part=self.next_part + 1, granted_until_us=self.parts[self.next_part].end_us)._with_open()
+
+    def _with_open(self) -> "RecurringGrant":
+        """Return it with what of `still_open` is there when the next period or part begins."""
+        next_us = self.next_us
+        found = () if next_us is None else tuple(each for each in self.still_open if each[0] > next_us)
+        return self._replace(still_open=found)
 
     def is_due(self, now_us: int) -> bool:
         return self.next_us is not None and self.next_us <= now_us

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ledger.rules.recurring_terms import EXPIRED, LOTS_FULL, NOT_KEPT, RecurringTerms, name_words
+from ledger.rules.recurring_terms import EXPIRED, FILLED_EXPIRED, LOTS_FULL, NOT_KEPT, RecurringTerms, name_words
 
 WHY_SKIPPED: Final = {
     EXPIRED: "their credits had expired before the next write",
     LOTS_FULL: "the lots were full",
     NOT_KEPT: "what rolls over is of later periods",
+    FILLED_EXPIRED: "the lots were full, or what filled them had expired before the next write",
 }
 """Why periods were skipped, by the `because` of their entry."""
 

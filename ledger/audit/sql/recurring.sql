@@ -101,7 +101,9 @@ SELECT
 FROM (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.lots, e.holds, e.balance, e.claims, COALESCE(e.effective_at, e.recorded_at) AS at,
+        (e.metadata ->> 'as_of')::timestamptz AS as_of, e.metadata ->> 'next_at' AS next_at, (e.metadata ->> 'setting')::bigint AS setting,
         e.counterpart ->> 'recurring_grant' AS name, e.counterpart ->> 'because' AS because, t.terms,
+        COALESCE(e.counterpart -> 'still_open', '[]') AS still_open,
         (e.counterpart ->> 'periods')::bigint AS periods, (e.metadata ->> 'period')::bigint AS last,
         (e.counterpart ->> 'period_start')::timestamptz AS period_start, (e.counterpart ->> 'period_end')::timestamptz AS period_end,
         t.terms ->> 'time_zone' AS zone, (t.terms ->> 'starts_at')::timestamptz AT TIME ZONE (t.terms ->> 'time_zone') AS anchor,
@@ -151,7 +153,7 @@ WHERE NOT COALESCE(
     AND period_end <= COALESCE(boundary[5], period_end)
     AND (
         (claims IS NULL AND balance = (SELECT COALESCE(sum((l ->> 1)::numeric), 0) FROM json_array_elements(lots) AS l))
-        OR (terms ->> 'applies_to' IS NOT NULL AND because = 'expired')
+        OR (terms ->> 'applies_to' IS NOT NULL AND because IN ('expired', 'filled_expired'))
     )
     AND CASE because
         WHEN 'expired' THEN CASE terms ->> 'expiry'
@@ -162,6 +164,98 @@ WHERE NOT COALESCE(
         END
         WHEN 'full' THEN boundary[3] <= at AND lasting >= (terms ->> 'up_to')::numeric
             AND unspent <= COALESCE((terms ->> 'rollover_cap')::numeric, unspent)
+        WHEN 'filled_expired' THEN (
+            -- What is there of its lots, from one period that fills them up to the next: those that are skipped have expired by now. Beside
+            -- open lots there are those whose expiry is booked already, and those that an earlier entry of the setting has skipped.
+            WITH RECURSIVE calendar AS MATERIALIZED (
+                SELECT array_agg(instants[1] ORDER BY n) AS starts, array_agg(instants[2] ORDER BY n) AS expiries
+                FROM (
+                    SELECT
+                        n,
+                        array_agg(
+                            CASE WHEN (instant - earlier) AT TIME ZONE zone = instant AT TIME ZONE zone THEN instant - earlier ELSE instant END
+                            ORDER BY place
+                        ) AS instants
+                    FROM generate_series(last - periods + 1, last + 1) AS n
+                    CROSS JOIN LATERAL (
+                        SELECT CASE WHEN n = last - periods + 1 AND period_start <> boundary[1] THEN period_start AT TIME ZONE zone
+                            ELSE anchor + make_interval(months => (n * months)::integer, days => (n * days)::integer) END AS begins
+                    ) AS b
+                    CROSS JOIN LATERAL unnest(ARRAY[begins, begins + make_interval(days => (terms ->> 'expires_after_days')::integer)])
+                        WITH ORDINALITY AS l (local, place)
+                    CROSS JOIN LATERAL (SELECT local AT TIME ZONE zone AS instant) AS i
+                    CROSS JOIN LATERAL (
+                        SELECT CASE WHEN (instant - interval '30 minutes') AT TIME ZONE zone = instant AT TIME ZONE zone THEN interval '30 minutes'
+                            ELSE interval '1 hour' END AS earlier
+                    ) AS o
+                    GROUP BY n
+                ) AS each
+            ), there AS (
+                SELECT COALESCE(to_timestamp((l ->> 3)::numeric / 1000000), 'infinity') AS expires_at, (l ->> 1)::bigint AS amount, false AS is_skipped
+                FROM (
+                    SELECT l FROM json_array_elements(lots) AS l
+                    UNION ALL
+                    SELECT p FROM json_array_elements(holds) AS h, json_array_elements(h -> 2) AS p
+                ) AS part (l)
+                JOIN ledger_entry g ON g.holder_id = skipped.holder_id AND g.credit_type = skipped.credit_type AND g.sequence = (l ->> 0)::bigint
+                WHERE g.actor = 'ledger' AND g.metadata ->> 'recurring_grant' = name
+                UNION ALL
+                SELECT x.effective_at, -x.amount, false
+                FROM ledger_entry x
+                JOIN ledger_entry g ON g.holder_id = x.holder_id AND g.credit_type = x.credit_type AND g.sequence = x.refers_to
+                WHERE x.holder_id = skipped.holder_id AND x.credit_type = skipped.credit_type AND x.sequence < skipped.sequence
+                    AND x.kind = 'expire' AND x.effective_at > as_of AND g.actor = 'ledger' AND g.metadata ->> 'recurring_grant' = name
+                UNION ALL
+                SELECT to_timestamp((o ->> 0)::numeric / 1000000), (o ->> 1)::bigint, true
+                FROM (
+                    SELECT p.metadata -> 'still_open' AS still_open
+                    FROM ledger_entry p
+                    WHERE p.holder_id = skipped.holder_id AND p.credit_type = skipped.credit_type
+                        AND p.sequence > setting AND p.sequence < skipped.sequence
+                        AND p.actor = 'ledger' AND p.idempotency_key IS NOT NULL
+                        AND (p.kind = 'grant' OR p.kind = 'adjust') AND p.metadata ->> 'recurring_grant' = name
+                    ORDER BY p.sequence DESC
+                    LIMIT 1
+                ) AS before
+                CROSS JOIN LATERAL json_array_elements(before.still_open) AS o
+            ), filled AS (
+                SELECT
+                    1 AS place, true AS is_right, array_agg(expires_at) AS expiring, array_agg(amount) AS amounts, array_agg(is_skipped) AS are_skipped
+                FROM there
+                UNION ALL
+                SELECT
+                    CASE WHEN f.lacks AND NOT f.fills THEN place + 1
+                        ELSE greatest(place + 1, width_bucket((SELECT min(e) FROM unnest(f.expiring) AS e) - interval '1 microsecond', starts) + 1) END,
+                    NOT f.fills OR expiries[place] <= at, f.expiring, f.amounts, f.are_skipped
+                FROM filled
+                CROSS JOIN calendar
+                CROSS JOIN LATERAL (SELECT greatest(CASE place WHEN 1 THEN period_start ELSE starts[place] END, as_of) AS moment) AS m
+                CROSS JOIN LATERAL (
+                    SELECT
+                        array_agg(o.expires_at) AS expiring, array_agg(o.amount) AS amounts, array_agg(o.is_skipped) AS are_skipped,
+                        (terms ->> 'up_to')::bigint - COALESCE(sum(o.amount), 0)::bigint AS lacking
+                    FROM unnest(filled.expiring, filled.amounts, filled.are_skipped) AS o (expires_at, amount, is_skipped)
+                    WHERE o.expires_at > moment
+                ) AS kept
+                CROSS JOIN LATERAL (
+                    SELECT
+                        lacking > 0 AS lacks, fills, CASE WHEN fills THEN kept.expiring || expiries[place] ELSE kept.expiring END AS expiring,
+                        CASE WHEN fills THEN kept.amounts || lacking ELSE kept.amounts END AS amounts,
+                        CASE WHEN fills THEN kept.are_skipped || true ELSE kept.are_skipped END AS are_skipped
+                    FROM (SELECT lacking > 0 AND expiries[place] > moment AS fills) AS decided
+                ) AS f
+                WHERE place <= periods AND is_right
+            )
+            SELECT
+                terms ->> 'expiry' = 'after_days' AND boundary[3] <= at AND bool_and(is_right) AND CASE WHEN next_at IS NULL THEN json_array_length(still_open) = 0
+                ELSE (
+                    SELECT COALESCE(json_agg(json_build_array((extract(epoch FROM o.expires_at) * 1000000)::bigint, o.amount) ORDER BY o.expires_at, o.amount), '[]')
+                    FROM filled f
+                    CROSS JOIN LATERAL unnest(f.expiring, f.amounts, f.are_skipped) AS o (expires_at, amount, is_skipped)
+                    WHERE f.place > periods AND o.is_skipped AND o.expires_at > period_end
+                )::jsonb = still_open::jsonb END
+            FROM filled
+        )
         WHEN 'not_kept' THEN holds IS NULL AND terms ->> 'up_to' IS NULL AND boundary[5] <= at
             AND boundary[5] < COALESCE((terms ->> 'ends_at')::timestamptz, 'infinity')
             AND last + 1 + kept < COALESCE((terms ->> 'periods')::bigint, last + 2 + kept)

@@ -252,7 +252,8 @@ def grant_period(
 
     Args:
         lots: the numbers of the open lots that the recurring grant opened.
-        expired: what has been booked of its lots that expired since the start of the period: each with time and amount.
+        expired: what has been booked of its lots that expired since the start of the period: each with time and amount. What
+            periods that were skipped had granted is in `recurring`.
         decided_from_us: when the last request changed the account.
         others_next_us: when one of the account's other recurring grants is due next; None: never.
 
@@ -274,7 +275,8 @@ def grant_period(
     assert terms is not None
     assert n is not None
     span = recurring.part(n)
-    skipped = skipped_periods(account, recurring, now_us=now_us, lots=lots)
+    expired_since = [each for each in expired if each[0] > as_of_us]
+    skipped = skipped_periods(account, recurring, now_us=now_us, lots=lots, expired=expired_since)
     if skipped is not None:
         return _skip(account, recurring, skipped, entries, others_next_us=others_next_us, present_us=present_us)
     after = recurring.after(n)
@@ -287,7 +289,8 @@ def grant_period(
     account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
     amount = recurring.amount(n)
     if amount is None:
-        amount = _filling(account, terms, lots, _total_since(expired, as_of_us))
+        gone = sum(left for at_us, left in (*expired_since, *recurring.still_open) if at_us > as_of_us)
+        amount = _filling(account, terms, lots, gone)
     expires_us = recurring.expires_us(n)
     if amount == 0 or (expires_us is not None and expires_us <= as_of_us):
         return GrantedPeriod([*entries, _nothing(account, request, present_us)], after)
@@ -314,11 +317,13 @@ def _skip(
 ) -> GrantedPeriod:
     """Say by one `adjust` entry of 0, behind others, that periods have left nothing."""
     assert recurring.next_period is not None
-    after = recurring.after(skipped.last)
+    after = recurring._replace(still_open=skipped.still_open).after(skipped.last)
     request = _period_request(account, recurring, after, until=skipped.last)
     request.metadata.update(periods=skipped.last - recurring.next_period + 1, because=skipped.because)
     account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
     named = {name: request.metadata[name] for name in SKIPPING}
+    if after.still_open:
+        named["still_open"] = request.metadata["still_open"]
     entry = account.next_entry("adjust", 0, lots=account.lots, counterpart=named, request=request, effective_us=present_us)
     return GrantedPeriod([*entries, entry], after)
 
@@ -386,6 +391,8 @@ def _request(
     }
     if after.next_us is not None:
         metadata["next_at"] = to_text(after.next_us)
+    if after.still_open:
+        metadata["still_open"] = [list(each) for each in after.still_open]
     return GrantRequest(
         holder_id=account.holder_id,
         credit_type=account.credit_type,
@@ -403,14 +410,9 @@ def _common(request: GrantRequest) -> dict[str, Any]:
     return {name: getattr(request, name) for name in names}
 
 
-def _filling(account: AccountState, terms: RecurringTerms, lots: Collection[int], expired_since: int) -> int:
+def _filling(account: AccountState, terms: RecurringTerms, lots: Collection[int], gone: int) -> int:
     assert terms.up_to is not None
-    return max(0, terms.up_to - _unspent(account, lots) - expired_since)
-
-
-def _total_since(expired: Collection[tuple[int, int]], as_of_us: int) -> int:
-    """Return how many credits were still there at that instant, of those that have expired."""
-    return sum(amount for at_us, amount in expired if at_us > as_of_us)
+    return max(0, terms.up_to - _unspent(account, lots) - gone)
 
 
 def _unspent(account: AccountState, lots: Collection[int]) -> int:

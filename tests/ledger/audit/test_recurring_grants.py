@@ -130,6 +130,7 @@ TERMS = {
     "expired": {"amount": 100},
     "expired after days": {"amount": 100, "expiry": "after_days", "expires_after_days": 9, "time_zone": "Europe/Berlin"},
     "full": {"up_to": 100, "expiry": "never"},
+    "filled": {"up_to": 100, "expiry": "after_days", "expires_after_days": 50, "time_zone": "Europe/Berlin"},
     "not kept": {"amount": 100, "expiry": "rollover", "rollover_cap": 250},
     "each month": {"amount": 100, "interval": "month", "starts_at": datetime(2022, 8, 31, 1, tzinfo=UTC)},
 }
@@ -149,8 +150,10 @@ def skip(name: str) -> int:
         clock.move_to(SEPTEMBER.replace(year=2024))
         services.spend(holder_id="ada", amount=1, idempotency_key="later")
     assert broken_laws() == set()
-    [skipping] = [entry for entry in Entry.objects.filter(kind="adjust") if "periods" in entry.counterpart]
-    return skipping.sequence
+    # What fills up at last is full from then on.
+    skipping = [entry for entry in Entry.objects.order_by("sequence").filter(kind="adjust") if "periods" in entry.counterpart]
+    assert len(skipping) == (2 if name == "filled" else 1)
+    return skipping[0].sequence
 
 
 TAMPERINGS = (
@@ -178,3 +181,43 @@ def test_periods_are_skipped_by_one_entry_and_what_says_too_much_is_found(db, na
             cursor.execute(f"UPDATE ledger_entry SET {values} WHERE sequence = %s", [skipping.sequence])
             assert "recurring" in broken_laws(), values
             transaction.set_rollback(True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "values",
+    [
+        "counterpart = jsonb_set(counterpart::jsonb, '{still_open,0,1}', '2')::json",
+        "counterpart = jsonb_set(counterpart::jsonb, '{still_open,0,0}', '1725148800000000')::json",
+        "counterpart = (counterpart::jsonb - 'still_open')::json",
+        "lots = replace(lots::text, '99', '98')::json, balance = balance - 1",
+    ],
+)
+def test_what_the_next_period_finds_of_skipped_ones_is_computed_again(db, values):
+    from django.db import connection
+
+    skipping = Entry.objects.get(sequence=skip("filled"))
+    expires_us = to_us(datetime(2024, 8, 2, tzinfo=UTC))
+    assert (skipping.counterpart["because"], skipping.counterpart["still_open"]) == ("filled_expired", [[expires_us, 1]])
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ledger_entry DISABLE TRIGGER append_only")
+        cursor.execute(f"UPDATE ledger_entry SET {values} WHERE sequence = %s", [skipping.sequence])
+        cursor.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only")
+    assert "recurring" in broken_laws()
+
+
+@pytest.mark.slow
+def test_pauses_with_spends_between_leave_what_the_audit_computes(db):
+    with FixedClock(SEPTEMBER) as clock:
+        for number, days in enumerate((7, 30, 45)):
+            services.set_recurring_grant(
+                holder_id=f"h{number}", recurring_grant="r", interval="day", up_to=100, expiry="after_days",
+                expires_after_days=days, time_zone="Europe/Berlin", idempotency_key="r",
+            )  # fmt: skip
+        for number, days in enumerate((1, 2, 90, 3, 40, 400, 1, 5, 200)):
+            clock.advance(days=days, hours=1)
+            for holder in range(3):
+                services.spend(holder_id=f"h{holder}", amount=number + 10 * holder + 1, idempotency_key=f"s{number}")
+        found = [row.counterpart for row in Entry.objects.filter(kind="adjust") if "periods" in (row.counterpart or {})]
+        assert sum("still_open" in each for each in found) > 5
+    assert broken_laws() == set()

@@ -18,7 +18,7 @@ from ledger.previews import preview
 from ledger.rules import MAX_OPEN_LOTS, AccountState
 from ledger.rules.decisions import skipped_periods
 from ledger.rules.entry_texts import entry_text
-from ledger.rules.instants import to_us
+from ledger.rules.instants import from_us, to_us
 from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS, RecurringGrant
 from ledger.services import recurring_grants
 from ledger.testing import FixedClock
@@ -492,6 +492,7 @@ def test_a_key_that_another_request_took_is_reported_and_nothing_is_granted(cloc
         ({"up_to": 100}, "12-30", 88, "expired", [100]),
         ({"up_to": 100, "expiry": "never"}, "12-31", 120, "full", [100]),
         ({"expiry": "rollover", "rollover_cap": 250}, "12-27", 116, "not_kept", [50, 100, 100, 100]),
+        ({"up_to": 100, "expiry": "after_days", "expires_after_days": 10}, "12-30", 119, "filled_expired", [100]),
         ({"applies_to": {"rates": ["chat"]}}, "12-30", 88, "expired", [100]),
     ],
 )
@@ -521,7 +522,10 @@ def test_a_worker_skips_too_and_says_so(clock):
     summary = work()
     assert (summary.periods, summary.skipped) == (2, 13)
     assert summary.granted_by_type == {"credits": 200}
-    texts = [entry_text(row, at=row.recorded_at, unit=unit_of("credits")).text for row in Entry.objects.filter(holder_id="ada")]
+    texts = [
+        entry_text(row, at=row.recorded_at, unit=unit_of("credits")).text
+        for row in Entry.objects.filter(holder_id="ada").order_by("sequence")
+    ]
     assert (
         "gets nothing of the recurring grant monthly for 13 periods from 2026-09-01 to 2026-09-14: "
         "their credits had expired before the next write"
@@ -634,7 +638,8 @@ class History:
         self.run(rules.spend(self.state, rules.SpendRequest(**common, idempotency_key="s", amount=50 + debt)))
         self.known: dict[str, RecurringGrant] = {}
         for number, each in enumerate(terms):
-            declared = {name: each[name] for name in ("interval", "interval_count", "periods")} | each["how"] | each["expires"]
+            names = ("interval", "interval_count", "periods", "time_zone")
+            declared = {name: each[name] for name in names if name in each} | each["how"] | each["expires"]
             name = f"r{number}"
             request = rules.RecurringGrantRequest(
                 **common, idempotency_key=name, recurring_grant=name, starts_at=SEPTEMBER + timedelta(hours=number), **declared
@@ -671,6 +676,10 @@ class History:
             expired = [(e.effective_us, -e.amount) for e in self.entries if e.kind == "expire" and e.refers_to in own]
             entries, after = rules.grant_period(self.state, recurring, lots=own, expired=expired, decided_from_us=decided[-1])
             self.run(entries)
+            handled = next(e.metadata for e in entries if e.actor == "ledger" and e.idempotency_key and e.kind != "revoke")
+            setting = next(e.counterpart for e in self.entries if e.sequence == recurring.setting)
+            stored = RecurringGrant.from_entries(recurring.name, recurring.setting, setting or {}, handled, 0, 0)
+            assert (stored.next_us, stored.still_open) == (after.next_us, after.still_open)
             self.known[recurring.name] = after
 
     def pass_to(self, instant_us: int, *, sweep: bool = False) -> None:
@@ -727,3 +736,47 @@ def compare_runs(terms: Any, spent: int, debt: int, days: int, late: Any, held: 
     in_steps.work()
     assert once.at_the_end() == in_time.at_the_end()
     assert in_steps.at_the_end() == in_time.at_the_end()
+
+
+@pytest.mark.slow
+@pytest.mark.check
+@given(
+    terms=st.fixed_dictionaries(
+        {
+            "interval": st.sampled_from(["day", "day", "week", "month"]),
+            "interval_count": st.integers(1, 2),
+            "time_zone": st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe"]),
+            "periods": st.none() | st.integers(1, 200),
+            "how": st.just({"up_to": 100}),
+            "expires": st.integers(1, 70).map(lambda days: {"expiry": "after_days", "expires_after_days": days}),
+        }
+    ),
+    pauses=st.lists(
+        st.tuples(st.integers(0, 150), st.integers(0, 100), st.sampled_from([0, 0, 20]), st.integers(1, 10)),
+        min_size=1,
+        max_size=6,
+    ),
+    one_by_one=st.sampled_from([1, 3, skipped_periods.MADE_ONE_BY_ONE]),
+)
+def test_what_fills_up_and_expires_after_days_is_the_same_skipped_or_step_by_step(terms, pauses, one_by_one):
+    """With spends and holds between pauses, and a catching up that stops after some steps and goes on later."""
+    histories = [History([terms], 0, 0, 0) for _ in range(2)]
+    steps = [one_by_one, 10**9]
+    now_us = to_us(SEPTEMBER)
+    for days, spent, held, until in pauses:
+        now_us += int(timedelta(days=days, hours=5).total_seconds()) * 1_000_000
+        for history, limit in zip(histories, steps, strict=True):
+            with patch.object(skipped_periods, "MADE_ONE_BY_ONE", limit):
+                history.pass_to(now_us - 3_600_000_000)
+                history.work(until if limit == one_by_one else 10_000)
+                history.pass_to(now_us)
+                history.work()
+        assert histories[0].at_the_end() == histories[1].at_the_end()
+        for history in histories:
+            named = {"holder_id": "ada", "idempotency_key": f"{now_us}"}
+            if amount := min(spent, history.state.own_available):
+                history.run(rules.spend(history.state, rules.SpendRequest(**named, amount=amount)))
+            if amount := min(held, history.state.own_available):
+                expires_at = from_us(now_us) + timedelta(days=30)
+                history.run(rules.hold(history.state, rules.HoldRequest(**named, amount=amount, expires_at=expires_at)))
+    assert histories[0].at_the_end() == histories[1].at_the_end()
