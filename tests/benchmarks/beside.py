@@ -3,7 +3,8 @@
 `BENCH_LOADS="balance;spend, 16 clients"` takes these loads only, with the health check that they are told in.
 
 Both are served as `make run` serves them, each with its own PostgreSQL, and get the same loads in turns. The log of requests is
-off, as older checkouts have none; `BENCH_LOG=1` leaves it on.
+off, as older checkouts have none; `BENCH_LOG=1` leaves it on. So are the recurring tasks, which read what was written for
+alerts and webhooks; `BENCH_TASKS=1` leaves them on, and their CPU counts as that of the web processes and of PostgreSQL.
 What is compared is the CPU of one request, of the web processes and of PostgreSQL, which holds on
 a busy machine; requests a second are shown beside it. The ratios are the medians of the rounds' quotients.
 """
@@ -32,6 +33,7 @@ from tests.benchmarks.measuring import children, cpu_of_process_us
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "benchmark-key-of-no-secret-at-all"
 QUIET = {} if os.environ.get("BENCH_LOG") else {"LEDGER_LOG_LEVEL": "WARNING"}
+WITHOUT_TASKS = {"LEDGER_TIMETABLE_WORKERS": "0"}
 HOLDERS = 2_000
 SECONDS = float(os.environ.get("BENCH_SECONDS", "1.5"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
@@ -90,14 +92,17 @@ class Measure:
 class Side:
     """One checkout, served."""
 
-    def __init__(self, checkout: Path, folder: Path) -> None:
+    def __init__(self, checkout: Path, folder: Path, *, has_tasks: bool = True) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         self.folder = folder
         self.log = (folder / "log").open("wb")
         environment = (
-            os.environ | {"LEDGER_DATA_DIR": str(folder), "PORT": str(self.port), "LEDGER_BOOTSTRAP_API_KEY": KEY} | QUIET
+            os.environ
+            | {"LEDGER_DATA_DIR": str(folder), "PORT": str(self.port), "LEDGER_BOOTSTRAP_API_KEY": KEY}
+            | QUIET
+            | ({} if has_tasks else WITHOUT_TASKS)
         )
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "serve"], cwd=checkout, env=environment, process_group=0,
@@ -207,7 +212,7 @@ def main() -> None:
     try:
         for number, checkout in enumerate([ROOT, *others]):
             (folder / str(number)).mkdir()
-            sides.append(Side(checkout, folder / str(number)))
+            sides.append(Side(checkout, folder / str(number), has_tasks=bool(os.environ.get("BENCH_TASKS"))))
         for side in sides:
             side.wait_until_ready()
             side.furnish()

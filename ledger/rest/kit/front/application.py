@@ -303,12 +303,12 @@ class Front:
         announced, is_http2 = announced_bytes(request, limit_bytes), request.scope["http_version"] == "2"
         if announced == 0 or (announced is None and "HTTP_TRANSFER_ENCODING" not in request.META and not is_http2):
             return b""
-        body = await self._receive_chunks(request, limit_bytes)
+        body = await self._receive_chunks(request, limit_bytes, announced)
         if len(body) < (announced or 0):
             raise MalformedRequest(TOO_SHORT)
         return body
 
-    async def _receive_chunks(self, request: Request, limit_bytes: int) -> bytes:
+    async def _receive_chunks(self, request: Request, limit_bytes: int, announced: int | None) -> bytes:
         chunks: list[bytes] = []
         size = 0
         task: Any = asyncio.current_task()
@@ -327,7 +327,8 @@ class Front:
                 if self._receiving_bytes > BODIES_LIMIT_BYTES:
                     raise ServerBusy
                 chunks.append(chunk)
-                if not message.get("more_body", False):
+                # A server ends each body with a further, empty message: it would wake the loop again.
+                if size == announced or not message.get("more_body", False):
                     return b"".join(chunks)
         except asyncio.CancelledError:
             if task in self._receiving:

@@ -108,6 +108,15 @@ def test_a_body_in_pieces_is_one_body(api: ApiClient, holder: str) -> None:
     assert (response.status_code, json.loads(response.content)["balance"]) == (201, 93)
 
 
+def test_a_body_whose_length_was_announced_is_whole_with_its_last_byte(api: ApiClient, holder: str) -> None:
+    """Servers end each body with a further, empty message; to wait for it would wake the loop again."""
+    exchange = Exchange("POST", SPENDS, *headers_with_key(api, (b"content-length", b"13")))
+    exchange.body(b'{"amo', more=True).body(b'unt": 7}', more=True)
+    response = exchange.run()
+    assert response is not None
+    assert (response.status_code, exchange.received) == (201, 2)
+
+
 @pytest.mark.parametrize(
     ("path", "limit"),
     [(SPENDS, BODY_LIMIT_BYTES), ("/v1/batches", BATCH_LIMIT_BYTES), ("/admin/login/", PAGE_BODY_LIMIT_BYTES)],
