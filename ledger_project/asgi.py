@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from django.core.management.base import SystemCheckError
 
 from ledger.errors import UnsafeDatabase
+from ledger.telemetry.count_history import HISTORY
 from ledger_project.monitoring.spans import start_tracing
 from ledger_project.serving.application import application, calls
 from ledger_project.serving.bootstrap import refuse_unsafe_database, refuse_wrong_settings, wait_until_prepared
-from ledger_project.serving.pages_server import step_back_when_started
+from ledger_project.serving.pages_server import serves_pages, step_back_when_started
 
 __all__ = ["application", "calls"]
 
@@ -29,3 +30,5 @@ with ThreadPoolExecutor(1) as thread:
         sys.exit(f"The web process does not start: this database is refused. {unsafe}.")
 start_tracing()
 step_back_when_started()
+if serves_pages():
+    HISTORY.keep()

@@ -36,6 +36,12 @@ REQUEST_SECONDS = Histogram(
 PROBLEMS = Counter(
     "ledger_http_problems", "Responses that are a problem, by its code, such as holder-busy.", ("status", "code"), registry=OWN
 )
+KEY_CALLS = Counter(
+    "ledger_http_key_calls",
+    "Calls with a valid API key, by its name; of a process, only the first 500 names are apart.",
+    ("key", "status"),
+    registry=OWN,
+)
 OPERATIONS = Counter(
     "ledger_operations",
     "Operations on credits by outcome: recorded, refused, replayed (the key was used before), failed (nothing was written).",

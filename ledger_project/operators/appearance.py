@@ -140,6 +140,7 @@ SECTIONS: Final = (
         "code",
         (
             _list("API keys", "ledger_keys.apikey"),
+            Tab("Requests", "request-rates", VIEW_LOCKS, namespace=""),
             _list("Webhooks", "ledger_signals.webhook"),
             _list("Batches", "ledger.batchlisting"),
             _list("Runs", "billing.run"),

@@ -27,6 +27,7 @@ from ledger.operators.permissions import (
     PUBLISH_RATE,
     VIEW_ACCOUNT,
     VIEW_ENTRYLISTING,
+    VIEW_LOCKS,
     VIEW_REFUSALLISTING,
 )
 from ledger.operators.spelling import begins, resembles, words_of
@@ -136,6 +137,8 @@ def _of_keys() -> tuple[Action, ...]:
 
 
 ACTIONS: Final = (
+    Action("How many requests, and how fast?", "rate latency traffic calls errors slow", "requests", "request-rates", VIEW_LOCKS,
+           fragment="calls-heading"),
     Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
     *_of_calls(),
     Action(

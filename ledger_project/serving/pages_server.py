@@ -15,6 +15,11 @@ ADDRESS, IS_FOR_PAGES = "LEDGER_PAGES_LISTEN_ON", "LEDGER_IS_FOR_PAGES"
 LONGEST_WAIT_S = 10.0
 
 
+def serves_pages() -> bool:
+    """Return whether this process responds with pages: not if another server does, to which calls alone come here."""
+    return ADDRESS not in os.environ or IS_FOR_PAGES in os.environ
+
+
 @cache
 def wait_until_listening() -> None:
     """Return once the server for pages listens, at once if it is elsewhere: at a start, calls may be served a moment earlier."""

@@ -182,12 +182,10 @@ def _forked(arguments: list[str], environment: dict[str, str]) -> int:
 
 
 def share_counts() -> None:
-    """Give the processes one folder, empty at first, to count in (`ledger.telemetry.metrics`); without a token, none.
+    """Give the processes one folder, empty at first, to count in (`ledger.telemetry.metrics`).
 
     Where the folder cannot be made, as on a full disk, each process counts for itself: counting keeps nobody from serving.
     """
-    if not os.environ.get("LEDGER_METRICS_TOKEN"):
-        return
     given = os.environ.get("LEDGER_METRICS_DIR")
     try:
         folder = Path(given) if given else Path(tempfile.mkdtemp(prefix="ledger-metrics-"))

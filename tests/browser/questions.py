@@ -115,7 +115,9 @@ ON_CALL: Final = (
     Question("When was the last audit?", (), r"The last audit, .* ago"),
     Question("Do webhooks fail?", (Search("webhook", "Webhooks"),), r"hooks\.nimbus\.example"),
     Question("What did this request do?", (Click("Latest refusals"), Click("DATE")), r"[Rr]equest"),
-    Question("How many requests, and how fast?", reason="Prometheus has them; the admin shows no figures of requests."),
+    Question(
+        "How many requests, and how fast?", (Search("requests", "Requests"),), r"Calls a second [\d.,]+ .*Half of the calls took"
+    ),
     Question("Which key makes errors?", (Click("Latest refusals"),), r"admin:demo"),
     Question("Who logged in?", (Search("staff log", "Staff log"),), r"Logged in"),
     Question("Rotate or revoke a key.", (Click("Developers"), Click("first")), r"Rotate.*Revoke|Revoke.*Rotate"),

@@ -242,7 +242,9 @@ class Endpoint(APIView):
         handler = partial(self.begin(request), request, **path)
         if not self.is_public:
             secret = api_key_of(request)
-            self.admit(known_key(secret) or await way.outcome(LOOKUPS, secret), path)
+            key = known_key(secret) or await way.outcome(LOOKUPS, secret)
+            request.key_name = key.name
+            self.admit(key, path)
         with nullcontext() if self.is_public else admitted(self.key):
             self.ensure_query(request)
             if self.method != "get":

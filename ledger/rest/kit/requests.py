@@ -50,6 +50,8 @@ class Request(ASGIRequest):
         self.given_twice = ""
         self.route = ""
         """The pattern of its path, once that is known."""
+        self.key_name = ""
+        """The name of its API key, once that is known to be valid."""
         self.is_call = False
         """Whether its path belongs to the API, once that is known."""
         self.raw_body = b""

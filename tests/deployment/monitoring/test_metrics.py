@@ -27,7 +27,8 @@ from ledger.errors import InsufficientCredits, SequenceTaken
 from ledger.keys import api_keys
 from ledger.models import Entry
 from ledger.rest.kit import authentication
-from ledger.rest.kit.front.request_metrics import route_label
+from ledger.rest.kit.front import request_metrics
+from ledger.rest.kit.front.request_metrics import OTHER_KEYS, route_label
 from ledger.rules import KINDS
 from ledger.services import expiration
 from ledger.telemetry.count_files import CountFile
@@ -164,6 +165,25 @@ def test_paths_and_methods_that_clients_invent_make_no_labels(client: ApiClient)
     assert [label for label in labels if "nope" in label or "none" in label] == []
     assert process_value("ledger_http_request_duration_seconds_count", method="other", route="/healthz", status="405") == 1
     assert route_label("v1/holders/<holder:holder>/entries/<sequence:sequence>") == "/v1/holders/{holder}/entries/{sequence}"
+
+
+def test_calls_are_counted_by_the_name_of_their_key_and_further_names_together(
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.get("/v1/holders/ada/entries")
+    other = ApiClient(api_keys.create_api_key(name="a later key", scopes=("billing:read",))[1])
+    ApiClient("wrong").get("/v1/holders/ada/entries")
+    assert other.get("/v1/holders/ada/entries").status_code == 403
+    assert process_value("ledger_http_key_calls_total", key="metrics", status="200") >= 1
+    assert process_value("ledger_http_key_calls_total", key="a later key", status="403") == 1
+
+    monkeypatch.setattr(request_metrics, "KEYS_APART", len(request_metrics._keys_apart))
+    third = ApiClient(api_keys.create_api_key(name="a third key", scopes=("billing:read",))[1])
+    third.get("/v1/holders/ada/entries")
+    other.get("/v1/holders/ada/entries")
+    assert process_value("ledger_http_key_calls_total", key="a third key", status="403") == 0
+    assert process_value("ledger_http_key_calls_total", key=OTHER_KEYS, status="403") == 1
+    assert process_value("ledger_http_key_calls_total", key="a later key", status="403") == 2
 
 
 def test_observations_that_were_counted_elsewhere_are_added_as_if_they_had_been_observed() -> None:

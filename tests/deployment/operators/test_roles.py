@@ -26,6 +26,7 @@ PAGES = {
     "Month": "/admin/ledger/account/month-end/",
     "Year": "/admin/billing/run/year/",
     "Monitoring alerts": "/admin/monitoring-alerts/",
+    "Requests": "/admin/requests/",
     "Debts": "/admin/billing/invoice/debts/",
     "Current locks": "/admin/ledger/account/locks/",
     "Grant credits": "/admin/ledger/account/grant-credits/",

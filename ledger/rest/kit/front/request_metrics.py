@@ -1,4 +1,4 @@
-"""Counts each request for /metrics: by method, route and status, with its duration; and each problem by its code.
+"""Counts each request for /metrics: by method, route and status, with its duration; by its key; and each problem by its code.
 
 The event loop counts in variables, and `write_counts` writes them: all functions here belong to the loop's thread.
 """
@@ -11,7 +11,7 @@ from time import perf_counter
 
 from ledger.rest.kit.rendering import AnyResponse
 from ledger.rest.kit.requests import Request
-from ledger.telemetry.metrics import PROBLEMS, REQUEST_SECONDS, SECONDS, add_observations, call_before_reading
+from ledger.telemetry.metrics import KEY_CALLS, PROBLEMS, REQUEST_SECONDS, SECONDS, add_observations, call_before_reading
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER_METHOD = "other"
@@ -19,11 +19,17 @@ UNMATCHED = "unmatched"
 """The label of a path without a route. Clients invent such paths, so a label for each would have no bound."""
 PAGES = ("/admin/", "/static/", "/docs")
 """Pages are counted together by the beginning of their path."""
+KEYS_APART = 500
+"""How many names of keys a process counts apart: a key may make others without end."""
+OTHER_KEYS = "(other keys)"
+"""The label of all further keys."""
 PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 
 _tallies: dict[tuple[str, str, int], list[float]] = {}
 """By method, route and status: how many requests since the last writing fell into each bucket, and the sum of their seconds."""
 _problems: Counter[tuple[int, str]] = Counter()
+_key_calls: Counter[tuple[str, int]] = Counter()
+_keys_apart: set[str] = set()
 
 
 def count_request(request: Request, response: AnyResponse, *, started_at: float) -> None:
@@ -39,6 +45,8 @@ def count_request(request: Request, response: AnyResponse, *, started_at: float)
     seconds = perf_counter() - started_at
     tally[bisect_left(SECONDS, seconds)] += 1
     tally[-1] += seconds
+    if request.key_name:
+        _key_calls[request.key_name, response.status_code] += 1
     problem = getattr(response, "problem", None)
     if problem is not None:
         _problems[response.status_code, problem["type"].rsplit("/", 1)[1]] += 1
@@ -59,6 +67,17 @@ def _write() -> None:
     for (status, code), count in _problems.items():
         PROBLEMS.labels(str(status), code).inc(count)
     _problems.clear()
+    for (key, status), count in _key_calls.items():
+        KEY_CALLS.labels(_key_label(key), str(status)).inc(count)
+    _key_calls.clear()
+
+
+def _key_label(key: str) -> str:
+    """Return the name of a key, or OTHER_KEYS once KEYS_APART names are known."""
+    if key not in _keys_apart and len(_keys_apart) >= KEYS_APART:
+        return OTHER_KEYS
+    _keys_apart.add(key)
+    return key
 
 
 @lru_cache(1024)
