@@ -45,6 +45,8 @@ def find(visit: Visit, word: str, result: str) -> None:
     visit.click(found)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_first_page_has_the_button_of_the_search_where_there_is_no_sidebar(chromium):
     def buttons(visit: Visit) -> list[bool]:
         button = visit.page.get_by_role("button", name="Find anything")
@@ -99,6 +101,8 @@ def test_why_was_she_refused_at_14_03(ada, do):
     do("refused", job)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_what_does_she_have_what_expires_and_who_granted_it(ada, do):
     def job(visit: Visit) -> None:
         find(visit, "ada", "ada")
@@ -110,6 +114,8 @@ def test_what_does_she_have_what_expires_and_who_granted_it(ada, do):
     do("holder", job, height=1500)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_give_her_50_back(ada, do):
     given = 0
 
@@ -130,6 +136,8 @@ def test_give_her_50_back(ada, do):
     assert reads.balance("ada").available == 262 + given
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_close_october_and_tie_it(ledger_clock, do):
     """The month that is over is closed by a worker; the page shows that it is, and what it ties to."""
     over = datetime.now(UTC).replace(day=1) - timedelta(days=3)
@@ -153,6 +161,8 @@ def test_close_october_and_tie_it(ledger_clock, do):
     do("month-end", job)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_what_is_stuck_right_now(do):
     from billing.models import SuspendedBilling
     from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory

@@ -32,6 +32,8 @@ def wait_until_it_waits_long(pid: int) -> None:
     pytest.fail(f"session {pid} never waited for {LONG_WAIT_S} s")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_what_is_stuck_right_now_is_a_session_that_waits_for_a_holders_lock(
     committed_db: None,
     raw_connection: Callable[..., psycopg.Connection[Any]],

@@ -63,6 +63,8 @@ def test_the_list_of_entries_shows_50_rows_and_requests_nothing_from_other_sites
     assert "x-cloak" not in re.search(r"<html[^>]*>", shown)[0]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_holder_shows_what_is_available_and_how_long_it_lasts(history, show):
     shown = show("admin-holder", "/admin/ledger/account/holders/acme-gmbh/?days=90", height=1500)
     assert re.search(r"data-available[^>]*>[\d,]+<", shown)
@@ -70,6 +72,8 @@ def test_a_holder_shows_what_is_available_and_how_long_it_lasts(history, show):
     assert re.search(r'<canvas class="chart"[^>]*style="[^"]*width: \d{3,}px', shown)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_first_page_shows_what_needs_attention(history, show):
     count_entries(patience_seconds=0)
     shown = show("admin-home", "/admin/", height=1300)
@@ -105,6 +109,8 @@ def test_the_list_of_rates_shows_which_version_is_current(show):
     assert re.findall(r">\s*(current|superseded)\s*<", shown) == ["current", "current", "superseded", "current"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_run_of_the_generator_shows_its_total_and_the_outcomes(show):
     refs = [SubscriptionFactory().ref for _ in range(3)]
     summary = {
@@ -137,6 +143,8 @@ def test_an_invoice_looks_like_a_document_with_the_arithmetic_of_each_line(show)
     assert "days overdue" in shown
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_pages_name_is_not_cut_off_beside_its_buttons(chromium):
     invoice, *_ = billed_with_everything()
 
@@ -281,6 +289,8 @@ def test_control_a_script_that_the_policy_forbids_is_reported(chromium):
         assert any("unsafe-eval" in line for line in chromium.look(f"{site.url}/admin/ledger/entrylisting/", complaints))
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_costs(chromium):
     def build(visit: Visit) -> None:
         page = visit.page
@@ -315,6 +325,8 @@ def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_co
             chromium.visit(f"{site.url}/admin/billing/plan/add/", build, width=width)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium):
     plan = PlanFactory(prices=[recurring(model="unit", tax_rate="20")])
     customer = CustomerFactory()
@@ -357,6 +369,8 @@ def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium):
     assert not Subscription.objects.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_customer_shows_what_is_asked_first(show):
     seed_demo()
     customer = Customer.objects.get(ref="CUST-LUMEN")
@@ -365,6 +379,8 @@ def test_a_customer_shows_what_is_asked_first(show):
     assert re.search(r'<canvas class="chart"[^>]*style="[^"]*width: \d{3,}px', shown)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_next_version_of_a_plan_begins_with_the_last(show):
     seed_demo()
     plan = Plan.objects.get(code="team")

@@ -48,6 +48,8 @@ def test_grant_spend_balance_history_and_explain(run: Run, new_holder: Callable[
     assert "drawn" in run("explain", holder, 2).output
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_hold_is_captured_or_released(run: Run, client: Client, new_holder: Callable[[], str]) -> None:
     holder = new_holder()
     run("grant", holder, 100)

@@ -406,6 +406,8 @@ OF_THE_DEMO = frozenset(
 """What guides find on a fresh instance, and change."""
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("page", PAGES)
 def test_the_names_that_a_page_uses_are_of_the_demo_or_kept_free_of_it(page: str) -> None:
     code = "\n".join(step.code for step in steps(page) if step.language == "sh")

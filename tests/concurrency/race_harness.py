@@ -254,9 +254,13 @@ class RaceSchema:
 
 
 def _execute_as_group(request: Request) -> ResultOrError:
-    """Execute the request as group commit does: at once, or after waiting for a lock that another holds."""
+    """Execute the request as group commit does: at once, or after waiting for a lock that another holds.
+
+    Who waited for one of two holders may find the other still locked: the locks of a transaction that ends are released one
+    after the other. Then it waits again.
+    """
     (outcome,) = execute.execute_group([request])
-    if outcome is None:
+    while outcome is None:
         (outcome,) = execute.execute_after_waiting(request.holder_id, lambda: [request], seconds=30)
     return outcome
 

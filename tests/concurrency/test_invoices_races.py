@@ -266,6 +266,8 @@ class Undone(Exception):
     """Raised to roll a finalisation back after its number was taken."""
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_numbers_have_no_gap_although_every_fifth_finalisation_is_rolled_back(
     committed_db: None, run_threads: Any, raw_connection: Connect
 ) -> None:
@@ -383,6 +385,8 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
     assert numbers_are_gapless(observer)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_command_skips_busy_subscriptions_and_reports_them(committed_db: None) -> None:
     subscription = SubscriptionFactory()
     with HeldGeneration(subscription.ref):

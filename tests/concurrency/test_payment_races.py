@@ -194,6 +194,8 @@ def test_a_payment_does_not_wait_for_invoice_generation(committed_db: None, raw_
     holder.rollback()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_payment_waits_for_another_of_the_invoice_and_gives_up(committed_db: None, raw_connection: Any) -> None:
     invoice = issued()
     holder = raw_connection()

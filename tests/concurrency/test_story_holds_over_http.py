@@ -9,13 +9,14 @@ from tests.concurrency.test_story_spends_over_http import Clients, Story, client
 
 __all__ = ["clients", "pool", "story", "two_servers"]
 
+pytestmark = [pytest.mark.slow, pytest.mark.check]
+
 
 def hold_url(told: Story, sequence: int, call: str) -> str:
     """The path of a call on a hold of the story's holder."""
     return f"/v1/holders/{told.holder}/holds/{sequence}/{call}"
 
 
-@pytest.mark.slow
 def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:

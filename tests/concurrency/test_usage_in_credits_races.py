@@ -140,6 +140,8 @@ def test_a_spend_over_rest_waits_for_the_generator_and_is_refused_by_the_balance
     assert (credits_taken(subscription), reads.balance(holder).balance) == (100, 50)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_crowd_of_generators_spends_and_deletions_moves_each_credit_once(
     committed_db: None, run_threads: Any, raw_connection: Connect, new_holder: Any
 ) -> None:

@@ -87,6 +87,8 @@ def test_the_policy_lets_pages_load_from_here_only_and_the_documentation_evaluat
     assert found == {"/admin/login/": common | {"script-src 'self' 'unsafe-eval'"}, "/docs/api": common | {"script-src 'self'"}}
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("committed_db")
 def test_the_pages_work_under_the_policy_without_a_complaint_of_the_browser(
     server_processes: Callable[..., list[WebProcess]], chromium: Chromium

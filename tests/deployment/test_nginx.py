@@ -22,6 +22,7 @@ from ledger_project.serving.web import CALLS
 from tests.conftest import WebProcess, on_committed_database, web_servers
 from tests.deployment.proxy import IS_THERE, TRUSTING, WEB_ENVIRONMENT, Proxy, name_server, nginx
 from tests.deployment.serving.test_serve import wait_until
+from tests.parts import spread
 
 pytestmark = pytest.mark.skipif(not IS_THERE, reason="there is no nginx or no openssl: apt install nginx-light openssl")
 
@@ -117,6 +118,8 @@ def test_a_body_beyond_the_limit_is_refused_before_it_is_sent_or_stored(proxy: P
     assert web.log.read_text()[len(before) :].count("POST /admin/login/") == 0
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_logins_are_limited_per_address_and_nothing_else_is(proxy: Proxy) -> None:
     statuses = [proxy.ask("POST", "/admin/login/", b"username=mara&password=x")[0] for _ in range(12)]
     assert statuses[:6] == [403] * 6, "refused by the application, for want of a CSRF token"
@@ -137,6 +140,8 @@ def test_pages_know_that_they_are_served_over_https(proxy: Proxy) -> None:
     assert "Secure" in headers["set-cookie"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_api_is_https_only_too(proxy: Proxy, web: WebProcess) -> None:
     assert proxy.ask("GET", "/v1/")[1]["strict-transport-security"] == "max-age=31536000"
     # Behind a proxy that adds nothing, too.
@@ -146,6 +151,8 @@ def test_the_api_is_https_only_too(proxy: Proxy, web: WebProcess) -> None:
             assert response.headers["Strict-Transport-Security"] == expected
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_client_is_who_connects_to_the_proxy_whatever_it_says(proxy: Proxy, web: WebProcess) -> None:
     proxy.ask("GET", "/v1/schema", X_Forwarded_For="203.0.113.9", X_Request_Id="forged-1")
     wait_until(lambda: "request_id=forged-1" in web.log.read_text(), "logged")
@@ -153,6 +160,8 @@ def test_the_client_is_who_connects_to_the_proxy_whatever_it_says(proxy: Proxy, 
     assert " client=127.0.0.1 " in line
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_plain_http_leads_to_https_but_takes_no_key(proxy: Proxy) -> None:
     found = []
     for path in ("/admin/?a=1", "/v1/holders"):
@@ -165,7 +174,7 @@ def test_plain_http_leads_to_https_but_takes_no_key(proxy: Proxy) -> None:
     assert found[1] == (403, None, "application/problem+json")
 
 
-@pytest.mark.parametrize("are_listed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["by name", "listed"])
+@pytest.mark.parametrize("are_listed", spread([False, True], test=(), check=[False]), ids=["by name", "listed"])
 def test_calls_and_pages_go_to_their_own_servers(server_processes: Callable[..., list[WebProcess]], are_listed: bool) -> None:
     (calls,) = server_processes(1, env=WEB_ENVIRONMENT, application=CALLS)
     (pages,) = server_processes(1, env=WEB_ENVIRONMENT)
@@ -225,7 +234,7 @@ def stopped_under_load(
     return found
 
 
-@pytest.mark.parametrize("count", [1_500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", spread([1_500, 10_000], test=(), check=[1_500]))
 def test_no_request_fails_when_one_of_two_web_servers_is_stopped(
     two_webs: list[WebProcess], new_holder: Callable[[], str], count: int
 ) -> None:
@@ -262,6 +271,8 @@ def test_a_name_of_web_servers_is_looked_up_again(web: WebProcess) -> None:
         wait_until(lambda: proxy.ask("GET", "/healthz")[0] == 200, "it is looked up again")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_web_server_that_is_away_is_a_problem_that_says_so(server_processes: Callable[..., list[WebProcess]]) -> None:
     (web,) = server_processes(1, env=WEB_ENVIRONMENT)
     with nginx(port_of(web)) as proxy:

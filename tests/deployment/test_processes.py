@@ -52,6 +52,8 @@ def post(web: WebProcess, path: str, body: dict[str, Any], key: str, idempotency
         return error.code, json.loads(error.read())
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_concurrent_spends_over_two_web_servers_behind_pgbouncer_never_overspend(
     pgbouncer: str, server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]
 ) -> None:
@@ -114,6 +116,8 @@ def test_the_worker_follows_its_timetable_and_stops_at_a_signal(pgbouncer: str, 
             os.killpg(worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_doctor_tests_the_locks_through_the_pooler(pgbouncer: str) -> None:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": pgbouncer, "DATABASE_BEHIND_PGBOUNCER": "true"}
     command = [sys.executable, "manage.py", "doctor", "--format", "json"]

@@ -120,6 +120,8 @@ def test_time_zones_are_installed_on_every_platform() -> None:
     assert re.search(r"^tzdata==\S+ \\$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_module_in_no_layer_breaks_the_build(tmp_path: Path) -> None:
     """The control: the same tree without `ledger/utils.py` keeps the contract."""
     for package in PACKAGES:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.embedding.installations import Project
 
 SECOND = "DATABASES['analytics'] = {'ENGINE': 'django.db.backends.sqlite3', 'NAME': BASE_DIR / 'analytics.sqlite3'}"
@@ -21,6 +23,8 @@ class Both(TestCase):
 """
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_second_database_of_another_kind_gets_no_tables_and_can_be_tested_with(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", "billing", extras=("billing", "testing"))
     project.add(SECOND)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.embedding.installations import Project
 
 OTHER_VERSION = """
@@ -43,6 +45,8 @@ print(Entry.objects.count())
 """
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_calls_of_the_ledger_are_refused_and_the_projects_own_work_goes_on(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger")
     project.manage("migrate")
@@ -58,6 +62,8 @@ def test_calls_of_the_ledger_are_refused_and_the_projects_own_work_goes_on(new_p
     assert project.shell(STORED) == "0"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_control_with_its_own_tables_the_same_calls_succeed(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", "ledger.keys")
     project.manage("migrate")

@@ -359,7 +359,7 @@ TAMPERINGS = {
 }
 
 
-@pytest.mark.products(most=14)
+@pytest.mark.products(most=5)
 @pytest.mark.parametrize("name", TAMPERINGS)
 def test_what_was_changed_with_triggers_off_is_found(history, name):
     statements, expected = TAMPERINGS[name]

@@ -90,6 +90,8 @@ def again(payment: PaymentIntent) -> PaymentIntent:
     return payment
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_checkout_waits_for_the_customer_and_buys_the_pack_when_it_is_paid(stripe: StripeDouble) -> None:
     payment = checkout()
     assert (payment.state, payment.url) == ("waiting", f"https://checkout.example/{payment.checkout}")

@@ -149,6 +149,8 @@ def test_usage_billed_after_the_recurring_charges_leaves_the_next_allowance_alon
     assert reads.balance(holder).available == 100
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("is_booked", [False, True])
 def test_what_was_granted_in_time_and_expired_before_the_usage_was_billed_covers_it(is_booked):
     holder, subscription = subscribed_with_allowance(1, 100)

@@ -151,6 +151,8 @@ def test_nobody_gets_in_without_the_password(make_server: Callable[..., Server],
         assert superuser.execute("SELECT current_user").fetchone() == ("postgres",)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_secrets_are_readable_by_their_owner_only(make_server: Callable[..., Server], data_dir: Path) -> None:
     make_server().start()
     key = secret_key(data_dir)

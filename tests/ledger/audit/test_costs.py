@@ -29,7 +29,7 @@ def test_exact_shares_break_no_law(empty_ledger, history):
     assert laws_broken(empty_ledger) == {}
 
 
-@pytest.mark.products(most=5)
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("sequence", "values", "laws"),
     [

@@ -10,6 +10,7 @@ from ledger.rules.purposes import purpose_of
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import START_US, RulesLedger
+from tests.parts import spread
 
 pytestmark = pytest.mark.one_node("a session would read all shards, slice by slice; tests/distributed audits a cluster")
 
@@ -77,7 +78,7 @@ def test_what_the_rules_made_breaks_no_law(empty_ledger):
     assert laws_broken(empty_ledger, slice_entries=2) == {}
 
 
-@pytest.mark.parametrize("name", TAMPERINGS)
+@pytest.mark.parametrize("name", spread(TAMPERINGS, test=[*TAMPERINGS][:2], check=TAMPERINGS))
 def test_each_change_is_found(empty_ledger, name):
     tamper, broken = TAMPERINGS[name]
     with empty_ledger.transaction(force_rollback=True):

@@ -70,7 +70,7 @@ VALUES ('credits', 'free', 1, 0, 1, now(), 'test', '')
 """
 
 
-@pytest.mark.products(most=5)
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize("tampering", TAMPERINGS)
 def test_a_sum_that_the_entries_do_not_add_up_to_is_found(empty_ledger: Connection, tampering: str) -> None:
     empty_ledger.execute(PUBLISHED)
