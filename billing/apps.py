@@ -90,6 +90,7 @@ class BillingConfig(AppConfig):
             parts.register(_customer)
         follow_at_once(_set_overage_of)
         follow_at_once(_set_allowance_terms_of)
+        follow_at_once(_set_budgets_of)
         register(TRANSITIONS)
         for table in REGISTERED:
             register_table(table)
@@ -116,6 +117,13 @@ def _set_allowance_terms_of(ref: str) -> None:
     from billing.generator.state.allowance_terms import set_allowance_terms_of
 
     set_allowance_terms_of(ref)
+
+
+def _set_budgets_of(ref: str) -> None:
+    """Set the budgets of a subscription's plan; import the generator only for that."""
+    from billing.generator.state.plan_budgets import set_budgets_of
+
+    set_budgets_of(ref)
 
 
 def _check_limits(app_configs: Any, **options: Any) -> list[CheckMessage]:

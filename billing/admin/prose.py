@@ -17,6 +17,7 @@ from billing.rating.prices.wording import Wording, amount, number
 from billing.rating.totals import CouponPer
 from billing.rating.vat import NOTES, STANDARD, LookupOutcome, TaxBehavior
 from ledger.admin.kit.cells import instant_words
+from ledger.services.budgets import HARD, scope_words, window_words
 from ledger.units import purpose_words, unit_of
 
 MEASURES: Final = {
@@ -91,7 +92,18 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
         sentences.append(f"An order begins with a trial, unless it says otherwise: nothing is charged for {days}.")
     sentences += [] if terms.on_sale else ["It is retired: no order takes it any more."]
     sentences += [allowance_sentence(terms.allowance, period)] if terms.allowance else []
-    return [*sentences, *overage_sentences(terms, period)]
+    return [*sentences, *overage_sentences(terms, period), *map(budget_sentence, terms.budgets)]
+
+
+def budget_sentence(budget: Mapping[str, Any]) -> str:
+    """Return a budget of a plan, in a sentence."""
+    most = unit_of(budget["credit_type"]).amount(budget["limit"])
+    per = f" for each {budget['per_quantity_of']}" if budget["per_quantity_of"] else ""
+    window = window_words(budget["window"], budget["hours"], "UTC")
+    whose = scope_words(budget["by"], budget["label"], budget["subject"])
+    whose += f" within {budget['parent']}" if budget["parent"] else ""
+    beyond = "more is refused" if budget["mode"] == HARD else "more is spent and shown"
+    return f"The budget {budget['budget']}: at most {most}{per} {window} for {whose}; {beyond}."
 
 
 def overage_sentences(terms: PlanTerms, period: str) -> list[str]:

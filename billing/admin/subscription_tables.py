@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from billing import reads
 from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, money_column, plan_link, subscription_link
 from billing.admin.prose import change_words, every, price_sentence
+from billing.generator.state.plan_budgets import ComparedBudget, compare_budgets
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Price, Subscription
 from billing.orders.plans import price_of
 from billing.rating.prices.prepaid_units import CreditSpend, covered_of
@@ -18,6 +19,7 @@ from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import contract_day, row_link, timestamp
 from ledger.admin.kit.columns import table_of
+from ledger.services.budgets import scope_words, window_words
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
 
@@ -69,6 +71,44 @@ def items_table(subscription: Subscription) -> dict[str, Any]:
         ("Negotiated", lambda row: _negotiated(prices.get(row.price_id), plans.get(row.plan_id))),
         (f"Effective ({subscription.time_zone})", lambda row: _period(row, zone)),
         ("By amendment", lambda row: "" if row.amendment is None else row.amendment),
+    )
+
+
+def budgets_table(subscription: Subscription) -> dict[str, Any]:
+    """Return the budgets of the plan for its present units, beside those that the holder's account has."""
+    compared = compare_budgets(subscription.ref)
+    units = units_of(each.credit_type for each in compared)
+
+    def limit(row: ComparedBudget) -> str:
+        if row.wanted is None:
+            return "none any more"
+        terms = row.wanted.terms
+        window = window_words(terms["window"], terms["hours"], terms["time_zone"])
+        return f"{units[row.credit_type].amount(terms['limit'])} {window}"
+
+    def whose(row: ComparedBudget) -> str:
+        if row.wanted is None:
+            return ""
+        terms = row.wanted.terms
+        within = f" within {terms['parent']}" if terms["parent"] else ""
+        return f"{scope_words(terms['by'], terms['label'], terms['subject'])}{within}"
+
+    def account(row: ComparedBudget) -> str:
+        present, last = row.account.present, row.account.last
+        if present is None:
+            return "none yet: the next run sets it"
+        most = f"{units[row.credit_type].amount(present.limit)} {window_words(present.window, present.hours, present.time_zone)}"
+        if not row.is_set_by_hand:
+            is_same = row.wanted is not None and present.limit == row.wanted.terms["limit"]
+            return most if is_same else f"{most}, until the next run"
+        return f"{most}, set by {last.actor if last else 'somebody'}: it prevails until it is ended"
+
+    return table_of(
+        compared,
+        ("Budget", "name"),
+        ("The plan says", limit),
+        ("For", whose),
+        ("The account has", account),
     )
 
 

@@ -23,6 +23,7 @@ from billing.admin.prose import every
 from billing.admin.search import customers_of
 from billing.admin.subscription_tables import (
     amendments_table,
+    budgets_table,
     calendar_table,
     charges_table,
     claims_table,
@@ -260,12 +261,14 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         """Return the subscription in sentences, with all tables about it."""
         may_view_invoices = request.user.has_perm(VIEW_INVOICE)
         invoices = Invoice.objects.filter(bills(row.pk)).order_by("-pk")[:MORE_ROWS]
+        budgets = budgets_table(row)
         return {
             "title": f"Subscription {row.ref}",
             "sentences": subscription_sentences(row.detail),
             "parts": [
                 ("Calendar", calendar_table(row)),
                 ("Items", items_table(row)),
+                *([("Budgets of the plan", budgets)] if budgets["rows"] else []),
                 ("Amendments", amendments_table(row)),
                 ("One-off charges", charges_table(row)),
                 (

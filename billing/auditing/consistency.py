@@ -13,6 +13,7 @@ from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.entries import ENTRIES_LAWS
 from billing.auditing.origins import origin_laws
 from billing.auditing.payments import PAYMENT_LAWS
+from billing.auditing.plan_budgets import BUDGET_LAWS
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.models.invoices import of_documents
 from ledger.audit import cross_check
@@ -302,7 +303,7 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
     laws = CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PAYMENT_LAWS | ACTIVATION_LAWS
-    laws |= ALLOWANCE_LAWS | ENTRIES_LAWS
+    laws |= ALLOWANCE_LAWS | ENTRIES_LAWS | BUDGET_LAWS
     laws |= additions.laws()
     for name, sql in laws.items():
         yield name, _findings_of(holders_time(sql, holder=HOLDER_OF_INVOICE))

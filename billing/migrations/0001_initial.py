@@ -117,6 +117,7 @@ class Migration(LedgerMigration):
                     ('tax_behavior', models.CharField(db_comment='exclusive (of tax) or inclusive: all its amounts', db_default='exclusive', default='exclusive', max_length=10)),
                     ('allowance', models.JSONField(db_comment='credits granted each period: credit_type, amount, rollover_cap', null=True)),
                     ('overage', models.JSONField(db_comment='credits used beyond those of the holder: credit_type, price, limit_credits, limit_minor', null=True)),
+                    ('budgets', models.JSONField(db_comment="budgets of the holder's account: a list of their terms; null: none", null=True)),
                     ('trial_days', models.PositiveIntegerField(db_comment='of the trial of an order that names no other; null: none', null=True)),
                     ('on_sale', models.BooleanField(db_comment='false: no order takes the plan any more', db_default=True, default=True)),
                     ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),

@@ -48,6 +48,7 @@ class Plan(models.Model):
     overage = models.JSONField(
         null=True, db_comment="credits used beyond those of the holder: credit_type, price, limit_credits, limit_minor"
     )
+    budgets = models.JSONField(null=True, db_comment="budgets of the holder's account: a list of their terms; null: none")
     trial_days = models.PositiveIntegerField(null=True, db_comment="of the trial of an order that names no other; null: none")
     on_sale = models.BooleanField(default=True, db_default=True, db_comment="false: no order takes the plan any more")
     created_at = models.DateTimeField(db_default=Now())

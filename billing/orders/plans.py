@@ -25,9 +25,24 @@ from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
 from ledger.services import current_rate
-from ledger.values import MAX_AMOUNT, Amount, AppliesTo, Boolean, Choice, CreditType, Integer, Text
+from ledger.services.budgets import HARD, MAX_HOURS, MAX_SUBJECT_CHARACTERS, MODES, SCOPES, WINDOWS, check_budgets
+from ledger.values import (
+    MAX_AMOUNT,
+    MAX_METADATA_KEY_CHARACTERS,
+    Amount,
+    AppliesTo,
+    Boolean,
+    BudgetName,
+    Choice,
+    CreditType,
+    Integer,
+    ListOf,
+    Text,
+)
 
 MAX_TRIAL_DAYS: Final = 730
+MAX_PLAN_BUDGETS: Final = 10
+"""Half of those that an account can have."""
 MAX_PRICE_PERIODS = 366
 """How many periods of a price a period of its plan can have."""
 
@@ -49,6 +64,7 @@ class PlanTerms:
     tax_behavior: str
     allowance: dict[str, Any] | None
     overage: dict[str, Any] | None
+    budgets: tuple[dict[str, Any], ...]
     trial_days: int | None
     on_sale: bool
     prices: tuple[tuple[int, Price], ...]
@@ -125,6 +141,62 @@ class NewOverage(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewPlanBudget(Record):
+    """A budget of the account of the customer's holder, which counts as one that is set by hand."""
+
+    budget: Annotated[str, BudgetName("Its name. A budget of this name that somebody set by hand prevails.")]
+    credit_type: Annotated[str, CreditType("What it counts.")] = "credits"
+    limit: Annotated[int, Amount("How many credits may be spent in the window; 0 for none.", least=0)]
+    per_quantity_of: Annotated[
+        str | None, Ref("The key of a recurring price, such as a seat's: the limit counts for each of its units.", null=True)
+    ] = None
+    window: Annotated[
+        str,
+        Choice(
+            WINDOWS,
+            "A calendar day, week (from Monday) or month of the subscription's time zone; or `rolling`: the last `hours`.",
+        ),
+    ]
+    hours: Annotated[
+        int | None, Integer("Of a rolling window: its length. It moves in 24 steps.", least=1, most=MAX_HOURS, null=True)
+    ] = None
+    by: Annotated[
+        str,
+        Choice(
+            SCOPES,
+            "Whose spending is counted together: everything of the account, or what has the same actor, reference, or value of "
+            "a label in the metadata.",
+        ),
+    ] = "holder"
+    label: Annotated[
+        str | None,
+        Text("By label: the key in the metadata, such as member.", least=1, most=MAX_METADATA_KEY_CHARACTERS, null=True),
+    ] = None
+    subject: Annotated[
+        str | None,
+        Text(
+            "The only actor, reference or value of the label that it counts. By default each has the whole limit; a budget by "
+            "reference needs one.",
+            most=MAX_SUBJECT_CHARACTERS,
+            null=True,
+        ),
+    ] = None
+    mode: Annotated[
+        str, Choice(MODES, "`hard`: what exceeds the limit is refused. `soft`: it is spent, and the budget shows it.")
+    ] = HARD
+    parent: Annotated[
+        str | None, BudgetName("The budget of the plan in which this one nests; it stands before this one.", null=True)
+    ] = None
+
+
+class PlanBudgets(ListOf):
+    """The budgets of a plan, parents first."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Nested(NewPlanBudget), text, most=MAX_PLAN_BUDGETS, null=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NewPlan(Record):
     """A plan, or the next version of it."""
 
@@ -151,6 +223,10 @@ class NewPlan(Record):
     allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
     overage: Annotated[
         NewOverage | None, Nested(NewOverage, "Credits that may be used beyond those of the holder, and their price.", null=True)
+    ] = None
+    budgets: Annotated[
+        list[NewPlanBudget] | None,
+        PlanBudgets("Limits of spending that the account of the customer's holder has while the subscription is on the plan."),
     ] = None
 
     trial_days: Annotated[
@@ -191,6 +267,9 @@ class NewPlan(Record):
             if self.overage.per_quantity_of and self.overage.limit_credits is None and self.overage.limit_minor is None:
                 detail = "belongs to limit_credits or limit_minor"
                 raise Invalid(pointer="/overage/per_quantity_of", rule="not-alone", detail=detail)
+        check_budgets([(budget.credit_type, budget) for budget in self.budgets or ()], at="/budgets")
+        for number, budget in enumerate(self.budgets or ()):
+            self._check_key(budget.per_quantity_of, f"/budgets/{number}/per_quantity_of")
 
     def _check_interval(self, interval: Interval | None, pointer: str) -> None:
         parts = 1 if interval is None else interval.parts_of(self.interval)
@@ -239,6 +318,7 @@ def _create(request: NewPlan) -> Plan:
             tax_behavior=request.tax_behavior,
             allowance=asdict(request.allowance) if request.allowance else None,
             overage=asdict(request.overage) if request.overage else None,
+            budgets=[asdict(budget) for budget in request.budgets] if request.budgets else None,
             trial_days=request.trial_days,
             on_sale=request.on_sale,
         )
@@ -357,6 +437,7 @@ def terms_of(plan_id: int) -> PlanTerms:
         tax_behavior=plan.tax_behavior,
         allowance=plan.allowance,
         overage=plan.overage,
+        budgets=tuple(plan.budgets or ()),
         trial_days=plan.trial_days,
         on_sale=plan.on_sale,
         prices=tuple((row_id, price) for (row_id, _), price in zip(rows, parsed, strict=True)),

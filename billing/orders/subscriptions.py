@@ -686,7 +686,7 @@ def _timeline(subscription: Subscription, *, creates: bool) -> dict[tuple[Any, .
 
 
 FOLLOWERS: Final[list[Callable[[str], object]]] = []
-"""What follows an order about a plan with overage or an allowance, with the reference of the subscription, after COMMIT."""
+"""What follows an order about a plan with overage, allowance or budgets, with the reference of the subscription, after COMMIT."""
 
 
 def follow_at_once(act: Callable[[str], object]) -> None:
@@ -696,17 +696,17 @@ def follow_at_once(act: Callable[[str], object]) -> None:
 
 
 def tell_followers(subscription: Subscription) -> None:
-    """Call the followers after COMMIT, if a plan that the subscription has or had has overage or an allowance.
+    """Call the followers after COMMIT, if a plan that the subscription has or had has overage, an allowance or budgets.
 
     Call it after the order, or after its billing is suspended.
     """
     versions = ItemVersion.objects.filter(subscription_id=subscription.pk)
-    if versions.filter(Q(price_id__in=_OVERAGE_PRICES) | Q(plan_id__in=_PLANS_WITH_ALLOWANCE)).exists():
+    if versions.filter(Q(price_id__in=_OVERAGE_PRICES) | Q(plan_id__in=_PLANS_WITH_TERMS)).exists():
         for act in FOLLOWERS:
             after_commit(act, subscription.ref)
 
 
-_PLANS_WITH_ALLOWANCE: Final = PlanRow.objects.filter(allowance__isnull=False).values("id")
+_PLANS_WITH_TERMS: Final = PlanRow.objects.filter(Q(allowance__isnull=False) | Q(budgets__isnull=False)).values("id")
 _OVERAGE_PRICES: Final = PriceRow.objects.filter(meter__startswith=METER_PREFIX).values("id")
 
 
@@ -739,12 +739,13 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
         if identity not in known
     )
     prices = [plans.price_of(span.price_id)[1] for span in target.values() if span.price_id is not None]
-    if any(is_overage(price) or price.is_billed_by_entries() for price in prices):
+    has_budgets = any(plans.terms_of(span.plan_id).budgets for span in target.values())
+    if has_budgets or any(is_overage(price) or price.is_billed_by_entries() for price in prices):
         _ensure_billed_once(subscription)
 
 
 def _ensure_billed_once(subscription: Subscription) -> None:
-    """Return, or raise if another subscription of the holder bills overage or entries that this one bills too.
+    """Return, or raise if another subscription of the holder bills overage or entries, or has a budget, as this one does.
 
     Lock order: the caller has the subscription's lock; then the holder's, until the order has committed. So of two such orders at
     once, the second one sees the first.
@@ -756,6 +757,7 @@ def _ensure_billed_once(subscription: Subscription) -> None:
     if holder_id:
         with holder_lock(holder_id):
             _ensure_one_overage(subscription)
+            _ensure_budgets_once(subscription)
             _ensure_entries_billed_once(subscription)
 
 
@@ -781,6 +783,33 @@ def _ensure_one_overage(subscription: Subscription) -> None:
     for ref, meter in fetch_rows(lambda *row: row, OTHER_OVERAGE, values):
         detail = f"the holder has the overage of {ref} in {meter.removeprefix(METER_PREFIX)} at that time; an account has one"
         raise Invalid(pointer="/plan", rule="overage-taken", detail=detail)
+
+
+OTHER_BUDGET = """
+    SELECT other.ref, mine ->> 'budget'
+    FROM billing_itemversion AS v
+    JOIN billing_plan AS p ON p.id = v.plan_id
+    CROSS JOIN LATERAL jsonb_array_elements(p.budgets) AS mine
+    JOIN billing_customer AS c ON c.id = %(customer)s AND c.holder_id <> ''
+    JOIN billing_customer AS sharing ON sharing.holder_id = c.holder_id
+    JOIN billing_subscription AS other ON other.customer_id = sharing.id AND other.id <> v.subscription_id
+    JOIN billing_itemversion AS w ON w.subscription_id = other.id AND w.superseded_at IS NULL AND w.price_id IS NULL
+        AND w.starts_at < coalesce(v.ends_at, 'infinity') AND coalesce(w.ends_at, 'infinity') > v.starts_at
+    JOIN billing_plan AS q ON q.id = w.plan_id
+    CROSS JOIN LATERAL jsonb_array_elements(q.budgets) AS theirs
+    WHERE v.subscription_id = %(subscription)s AND v.superseded_at IS NULL AND v.price_id IS NULL
+        AND theirs -> 'budget' = mine -> 'budget' AND theirs -> 'credit_type' = mine -> 'credit_type'
+        AND NOT EXISTS (
+            SELECT FROM billing_activation AS a WHERE a.subscription_id = other.id AND a.state IN ('expired', 'canceled'))
+    LIMIT 1
+"""
+
+
+def _ensure_budgets_once(subscription: Subscription) -> None:
+    values = {"subscription": subscription.pk, "customer": subscription.customer_id}
+    for ref, budget in fetch_rows(lambda *row: row, OTHER_BUDGET, values):
+        detail = f"the holder has the budget {budget} of {ref} at that time; an account has one of a name"
+        raise Invalid(pointer="/plan", rule="budget-taken", detail=detail)
 
 
 # Prices of another subscription of the holder that bill the entries of the same rate at the same time. Entries do not name a

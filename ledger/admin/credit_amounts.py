@@ -7,7 +7,7 @@ Note [What a form says is what it writes]
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -216,7 +216,7 @@ class CreditAmountsForm(RequestForm[RecordT]):
     def set_units(self) -> None:
         """Give each amount its unit: of the form's type, or of the typed one."""
         types = {name: self._type_of(name) for name, _ in self._amounts()}
-        units = units_of(types.values())
+        units = units_of([*types.values(), *self.types_in_rows()])
         for name, field in self._amounts():
             field.set_unit(units[types[name]], "" if "credit_type" in self.fixed else self.type_field_of(name))
         stated = json.dumps({unit.credit_type: [unit.unit, unit.scale] for unit in units.values()})
@@ -224,6 +224,10 @@ class CreditAmountsForm(RequestForm[RecordT]):
         if self.is_bound:
             self.data = self.data.copy()  # type: ignore[attr-defined]
             self.data["shown_in"] = stated  # type: ignore[index]
+
+    def types_in_rows(self) -> Sequence[str]:
+        """Return the credit types of amounts that are typed in rows, whose fields convert them."""
+        return ()
 
     @property
     def named_units(self) -> dict[str, tuple[str, str]] | None:
@@ -237,12 +241,15 @@ class CreditAmountsForm(RequestForm[RecordT]):
         """Refuse amounts that were typed under another unit than the current one."""
         cleaned = super().clean() or {}
         for name, field in self._amounts():
-            unit = field.unit
-            is_typed = cleaned.get(name) is not None
-            if is_typed and self._was_shown_in.get(unit.credit_type, [unit.unit, unit.scale]) != [unit.unit, unit.scale]:
-                now = f"{unit.unit} with {unit.scale} decimal{'' if unit.scale == 1 else 's'}"
-                self.add_error(name, f"{unit.credit_type} is now shown in {now}. Check {field.label}.")
+            if cleaned.get(name) is not None:
+                self.ensure_shown_in(name, field.unit)
         return cleaned
+
+    def ensure_shown_in(self, name: str, unit: CreditUnit) -> None:
+        """Refuse what a field has if it was typed under another unit of the type than this one."""
+        if self._was_shown_in.get(unit.credit_type, [unit.unit, unit.scale]) != [unit.unit, unit.scale]:
+            now = f"{unit.unit} with {unit.scale} decimal{'' if unit.scale == 1 else 's'}"
+            self.add_error(name, f"{unit.credit_type} is now shown in {now}. Check {self.fields[name].label}.")
 
     def hidden_values(self) -> dict[str, Any]:
         """Return the hidden values with the units of the amounts."""

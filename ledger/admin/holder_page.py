@@ -298,6 +298,7 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
         ("Used", lambda row: digits(unit.number(row[1].used if row[1] else 0))),
         ("Left", lambda row: digits(unit.number(row[1].remaining if row[1] else row[0].settings.limit))),
         ("Mode", lambda row: f"{row[0].settings.mode}, exceeded" if row[1] and row[1].is_exceeded else row[0].settings.mode),
+        ("Set by", lambda row: _set_by(row[0])),
         ("Resets", lambda row: timestamp(row[1].resets_at) if row[1] and row[1].resets_at else ""),
         *([("", lambda row: _setting_link(account, "budget", row[0].name, "end_budget", "End"))] if may_change else []),
     )
@@ -310,6 +311,11 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
 def _limit(budget: ShownBudget, unit: CreditUnit) -> str:
     settings = budget.settings
     return f"{unit.number(settings.limit)} {window_words(settings.window, settings.hours, settings.time_zone)}"
+
+
+def _set_by(budget: ShownBudget) -> str:
+    """Who set it last; of a plan's budget the subscription, which is all that the ledger knows of the plan."""
+    return f"{budget.set_by}: {budget.reference}" if budget.reference else budget.set_by
 
 
 def _whose(budget: ShownBudget, use: BudgetUse | None) -> str:

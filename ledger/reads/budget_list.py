@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from django.db import connection
 
+from ledger.budget_settings import last_settings
 from ledger.clocks import TimedStatement
 from ledger.database.statements import instant_us, parameter
 from ledger.rules import Budget
@@ -77,7 +78,10 @@ class BudgetUse(NamedTuple):
 
 
 class ShownBudget(NamedTuple):
-    """A budget as it stands now. `usage` are the subjects that have used most, at most 100 of `subjects`."""
+    """A budget as it stands now. `usage` are the subjects that have used most, at most 100 of `subjects`.
+
+    `set_by` and `reference` are those of the request that set it last: of a plan's budget `billing`, and the subscription's.
+    """
 
     holder_id: str
     credit_type: str
@@ -85,6 +89,8 @@ class ShownBudget(NamedTuple):
     as_of: datetime
     usage: Sequence[BudgetUse]
     subjects: int
+    set_by: str = ""
+    reference: str = ""
 
     @property
     def name(self) -> str:
@@ -105,7 +111,12 @@ class _Account(NamedTuple):
 def budgets(holder_id: str, credit_type: str = "credits") -> list[ShownBudget]:
     """The budgets of an account by name, without a lock; expired holds withhold nothing, booked or not."""
     account = _account(holder_id, credit_type)
-    return [] if account is None else [_shown(account, budget) for budget in account.budgets]
+    if account is None:
+        return []
+    settings = last_settings(holder_id, credit_type, [budget.name for budget in account.budgets])
+    shown = [_shown(account, budget) for budget in account.budgets]
+    set_by = [settings[each.name] for each in shown]
+    return [each._replace(set_by=last.actor, reference=last.reference) for each, last in zip(shown, set_by, strict=True)]
 
 
 def budget_usage(

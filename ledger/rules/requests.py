@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -703,14 +703,42 @@ class BudgetRequest(Request):
     ] = None
 
     def check_whole(self) -> None:
-        if (self.window == ROLLING) != (self.hours is not None):
-            raise Invalid(pointer="/hours", rule="with-rolling", detail="must be given for a rolling window, and for no other")
-        if (self.by == BY_LABEL) != (self.label is not None):
-            raise Invalid(pointer="/label", rule="with-label", detail="must be given for a budget by label, and for no other")
-        if self.by == BY_HOLDER and self.subject is not None:
-            raise Invalid(pointer="/subject", rule="with-scope", detail="must be left out for a budget of the whole account")
-        if self.by == BY_REFERENCE and self.subject is None:
-            raise Invalid(pointer="/subject", rule="with-scope", detail="must be given for a budget by reference")
+        check_budget(self)
+
+
+class BudgetTerms(Protocol):
+    """What a budget counts: a request, or what somebody keeps to set it later."""
+
+    @property
+    def budget(self) -> str: ...
+    @property
+    def window(self) -> str: ...
+    @property
+    def hours(self) -> int | None: ...
+    @property
+    def by(self) -> str: ...
+    @property
+    def label(self) -> str | None: ...
+    @property
+    def subject(self) -> str | None: ...
+    @property
+    def parent(self) -> str | None: ...
+
+
+def check_budget(terms: BudgetTerms, *, at: str = "") -> None:
+    """Return, or raise if the fields of a budget contradict each other.
+
+    Args:
+        at: the pointer of the object with the fields.
+    """
+    if (terms.window == ROLLING) != (terms.hours is not None):
+        raise Invalid(pointer=f"{at}/hours", rule="with-rolling", detail="must be given for a rolling window, and for no other")
+    if (terms.by == BY_LABEL) != (terms.label is not None):
+        raise Invalid(pointer=f"{at}/label", rule="with-label", detail="must be given for a budget by label, and for no other")
+    if terms.by == BY_HOLDER and terms.subject is not None:
+        raise Invalid(pointer=f"{at}/subject", rule="with-scope", detail="must be left out for a budget of the whole account")
+    if terms.by == BY_REFERENCE and terms.subject is None:
+        raise Invalid(pointer=f"{at}/subject", rule="with-scope", detail="must be given for a budget by reference")
 
 
 @dataclass(frozen=True, kw_only=True)

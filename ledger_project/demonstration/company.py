@@ -121,7 +121,7 @@ TAKEN_BY_GUIDES: Final = frozenset({
     # Customers, subscriptions, plans, packs, meters, rates.
     "tea", "SUB-FJORD", "SUB-TEA", "SUB-9", "calls-1000", "by-token", "starter", "calls", "weighted-tokens", "small.prompt",
     "image.small", "small.answer", "gpt-4o", "gpt-4o.output", "maple", "SUB-MAPLE", "SPRING-15", "nimbus-vision", "CUST-7",
-    "CUST-8", "CUST-9", "CUST-10", "SUB-1234", "basic", "answers", "answer-tokens", "SUB-HARBOUR",
+    "CUST-8", "CUST-9", "CUST-10", "SUB-1234", "basic", "answers", "answer-tokens", "SUB-HARBOUR", "crew", "roda", "SUB-RODA",
 })  # fmt: skip
 """What the README, the tutorial and the guides make on a fresh instance. The demo makes nothing of these names, so that each page
 gets the results that it shows."""

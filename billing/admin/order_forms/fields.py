@@ -4,23 +4,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.forms.utils import pretty_name
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from billing.nouns import NounField
 from billing.orders.phases import PhaseList
+from billing.orders.plans import PlanBudgets
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.names import Names
 from billing.rating.prices.reading import SHAPES
 from billing.rating.prices.tiers import Tier, Tiers
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
 from billing.rating.values import Currency, Money
+from ledger.admin.credit_amounts import DEFAULT_TYPE, CreditAmountField
 from ledger.admin.kit.form_fields import Shown, field_for
 from ledger.admin.kit.idempotent_forms import KeyedForm
 from ledger.admin.kit.money_fields import money
 from ledger.admin.kit.rows import KeysField, NamesField, RowsField, RowsInput, choice_cell, price_cell, text_cell, time_cell
 from ledger.records import shape_of
-from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
+from ledger.units import CreditUnit, units_of
+from ledger.values import CREDIT_TYPE, MAX_AMOUNT, MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
 
 REASON: Final = forms.CharField(
     required=False,
@@ -244,6 +248,80 @@ class PhasesField(RowsField):
 @field_for.register
 def _(value: PhaseList, shown: Shown) -> forms.Field:
     return PhasesField()
+
+
+# Budgets ---------------------------------------------------------------------------------------------
+
+BUDGET_WINDOWS: Final = {"day": "a day", "week": "a week", "month": "a month", "rolling": "the last hours"}
+BUDGET_SCOPES: Final = {
+    "holder": "everything",
+    "label": "by a label",
+    "actor": "by who asks (API key)",
+    "reference": "by the reference",
+}
+BUDGET_MODES: Final = {"hard": "is refused", "soft": "is spent and shown"}
+
+
+class BudgetsField(RowsField):
+    """The budgets of a plan: how much in which window, and whose spending counts together. Parents first."""
+
+    plan_type = DEFAULT_TYPE
+    """The credit type of rows that name no other."""
+
+    def __init__(self, **options: Any) -> None:
+        cells = {
+            "budget": text_cell("Name", placeholder="member"),
+            "limit": text_cell("At most", inputmode="decimal"),
+            "credit_type": text_cell("Credit type", placeholder="the plan's", references="credit_type"),
+            "per_quantity_of": text_cell("For each unit of", placeholder="seats"),
+            "window": choice_cell("In", BUDGET_WINDOWS),
+            "hours": text_cell("Hours", inputmode="numeric"),
+            "by": choice_cell("Counts", BUDGET_SCOPES, unset="everything"),
+            "label": text_cell("Label", placeholder="member"),
+            "subject": text_cell("Only", placeholder="each"),
+            "mode": choice_cell("What is more", BUDGET_MODES, unset="is refused"),
+            "parent": text_cell("Within", placeholder="a row above"),
+        }
+        cells["by"].widget.choices = [("", "everything"), *list(BUDGET_SCOPES.items())[1:]]
+        cells["mode"].widget.choices = [("", "is refused"), *list(BUDGET_MODES.items())[1:]]
+        super().__init__(cells, noun="Budget", **options)
+
+    def types_in(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the credit type of each row; the plan's if the typed text is no type, which the declaration refuses."""
+        typed = [str(row.get("credit_type") or self.plan_type) for row in rows]
+        return [each if CREDIT_TYPE.fullmatch(each) else self.plan_type for each in typed]
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        types = self.types_in(rows)
+        units = units_of(types)
+        return [self._budget(number, row, units[types[number]]) for number, row in enumerate(rows)]
+
+    def _budget(self, number: int, row: Mapping[str, Any], unit: CreditUnit) -> dict[str, Any]:
+        budget = {"credit_type": self.plan_type} | dict(row)
+        if "limit" in row:
+            limit = CreditAmountField(least=0, most=MAX_AMOUNT, label="At most")
+            limit.set_unit(unit, "")
+            try:
+                budget["limit"] = limit.to_python(row["limit"])
+            except ValidationError as wrong:
+                self.refuse(number, "limit", wrong.messages[0])
+        hours = str(row.get("hours", ""))
+        if hours.isascii() and hours.isdecimal() and len(hours) < 9:
+            budget["hours"] = int(hours)
+        return budget
+
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        units = units_of(budget["credit_type"] for budget in value)
+        return [
+            {name: each for name, each in budget.items() if (name, each) not in (("by", "holder"), ("mode", "hard"))}
+            | {"limit": units[budget["credit_type"]].typed(budget["limit"])}
+            for budget in value
+        ]
+
+
+@field_for.register
+def _(value: PlanBudgets, shown: Shown) -> forms.Field:
+    return BudgetsField()
 
 
 # Tiers -----------------------------------------------------------------------------------------------

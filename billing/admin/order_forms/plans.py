@@ -16,7 +16,7 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget
 from billing.admin.cells import plain
 from billing.admin.document_tables import notation_in
 from billing.admin.order_forms import prices
-from billing.admin.order_forms.fields import NamesInLanguages, OrderForm
+from billing.admin.order_forms.fields import BudgetsField, NamesInLanguages, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import plan_sentences
 from billing.documents.printed_arithmetic import Notation, calculation
@@ -41,6 +41,7 @@ from ledger.admin.kit.idempotent_forms import DryRun, FormSection, KeyedForm
 from ledger.admin.kit.money_fields import MoneyField
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
+from ledger.units import units_of
 from ledger.values import MAX_AMOUNT
 
 COUNT: Final = "price_count"
@@ -140,6 +141,10 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             is_minor=True,
             help_text="Per period.",
         ),
+        "budgets": Shown(
+            label="Limits of spending",
+            help="Budgets of the account while a subscription is on the plan. One that somebody set there by hand prevails.",
+        ),
         "trial_days": Shown(
             label="Days of trial", help="Nothing is charged in them, if an order names no trial of its own. Empty: no trial."
         ),
@@ -170,6 +175,24 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         """Return the field for a pointer: the price's own field, or the plan's for the allowance."""
         return name.replace("credits_per_unit", "credits_type") if name.startswith("price_") else super().type_field_of(name)
 
+    def set_units(self) -> None:
+        """Give also the amounts in rows their units: the plan's, where a row names no credit type."""
+        self.fields["budgets"].plan_type = self._type_of("grants")  # type: ignore[attr-defined]
+        super().set_units()
+
+    def types_in_rows(self) -> Sequence[str]:
+        """Return the credit types of the budgets."""
+        field = self.fields["budgets"]
+        assert isinstance(field, BudgetsField)
+        return field.types_in(field.prepare_value(self["budgets"].value()))
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse limits that were typed under another unit than the present one."""
+        cleaned = super().clean()
+        for unit in units_of(each["credit_type"] for each in cleaned.get("budgets") or ()).values():
+            self.ensure_shown_in("budgets", unit)
+        return cleaned
+
     def sections(self) -> list[FormSection]:
         """Return the plan, each of its prices, and the rarely needed fields."""
         return [
@@ -190,6 +213,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     "overage_limit",
                     "overage_cost",
                     "overage_per",
+                    "budgets",
                     "minimum",
                     "maximum",
                     "usage_threshold",
@@ -198,7 +222,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     "names",
                 ),
                 title="Plan options",
-                summary="Credits granted, overage, trial, minimum and maximum, invoices at a threshold, names in other languages",
+                summary="Credits granted, overage, limits, trial, minimum and maximum, a threshold, names in other languages",
             ),
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]
@@ -523,6 +547,7 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     interval = allowance.get("interval") or {}
     typed |= {"allowance_unit": interval.get("unit", ""), "allowance_count": interval.get("count")}
     typed |= {"allowance_per": allowance.get("per_quantity_of"), "allowance_in_trial": allowance.get("in_trial", False)}
+    typed["budgets"] = plan.budgets
     overage = plan.overage or {}
     typed["overage_per"] = overage.get("per_quantity_of")
     typed["credit_type"] = allowance.get("credit_type") or overage.get("credit_type", "credits")

@@ -23,6 +23,7 @@ from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.steps import GenerationResult
 from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn
+from billing.generator.state.plan_budgets import ComparedBudget, compare_budgets
 from billing.models import Amendment, Customer, Invoice, Plan, Subscription
 from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
 from billing.reads.subscriptions import SubscriptionRow
@@ -220,6 +221,7 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
     """
     options = Options(as_of=as_of, finalize=False, dry_run=True, render=_english_invoice)
     when = instant_words(as_of, zone)
+    budgets = [sentence for each in compare_budgets(ref, as_of) if (sentence := budget_change(each))]
     try:
         following = upcoming_part(ref, as_of, zone)
         made = generate.generate_in(ref=ref, options=options)
@@ -227,7 +229,7 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
         return [f"A run at {when} would suspend its billing: {refusal.facts['reason']}."]
     except BillingSuspended as refusal:
         return [f"Its billing is suspended ({refusal.facts['reason']}): no run makes an invoice until a person resumes it."]
-    sentences = []
+    sentences = budgets
     for document in made.documents:
         total = f"{notation_in(document['currency']).money(document['total_minor'])} {document['currency']}"
         parts.append((f"The invoice of a run at {when}: {total}", short_table(document, zone_of(document["customer"]))))
@@ -235,6 +237,20 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
     sentences += [f"It would take back {_credits_of(one)} of the allowance before the change." for one in made.returned]
     sentences += [f"It would also grant {_credits_of(one)} to the customer's holder." for one in made.granted]
     return sentences if made.documents else [*sentences, f"A run at {when} would make no invoice."]
+
+
+def budget_change(compared: ComparedBudget) -> str:
+    """Return what becomes of a budget of the account; empty if it stays as it is."""
+    unit, present = unit_of(compared.credit_type), compared.account.present
+    if compared.is_set_by_hand and present is not None and compared.wanted is not None:
+        by = compared.account.last.actor if compared.account.last else "somebody"
+        return f"The budget {compared.name} stays at {unit.amount(present.limit)}, which {by} set."
+    if compared.wanted is None:
+        return f"The budget {compared.name} would end."
+    limit = compared.wanted.terms["limit"]
+    if present is None:
+        return f"The account would have the budget {compared.name}: {unit.amount(limit)}."
+    return "" if present.limit == limit else f"The budget {compared.name} would be {unit.amount(limit)}."
 
 
 def _credits_of(one: AllowanceGrant | AllowanceReturn) -> str:

@@ -48,6 +48,7 @@ class Plans(WriteEndpoint):
             {
                 "a plan": examples.PLAN_BODY, "usage paid in credits first": examples.PLAN_IN_CREDITS_BODY,
                 "allowance, overage, cap": examples.PLAN_WITH_OVERAGE_BODY,
+                "limits by seat and member": examples.PLAN_WITH_BUDGETS_BODY,
             },
         ),
         responses={201: ResponseBody(response_schemas.PlanSerializer, examples.PLAN, "The new version.")},

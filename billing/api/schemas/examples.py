@@ -53,6 +53,15 @@ PLAN_WITH_OVERAGE_BODY: dict[str, Any] = {
         "credit_type": "credits", "price": {"model": "unit", "unit_amount": "0.02", "tax_rate": "20"}, "limit_credits": 500,
     },
 }  # fmt: skip
+SEAT: dict[str, Any] = {**BASE, "key": "seats", "model": "unit"}
+PLAN_WITH_BUDGETS_BODY: dict[str, Any] = {
+    "ref": "crew", "name": "Crew", "currency": "EUR", "interval": {"unit": "month", "count": 1}, "prices": [SEAT],
+    "allowance": {"credit_type": "credits", "amount": 1000, "per_quantity_of": "seats"},
+    "budgets": [
+        {"budget": "pool", "limit": 100, "per_quantity_of": "seats", "window": "day"},
+        {"budget": "member", "limit": 300, "window": "day", "by": "label", "label": "member"},
+    ],
+}  # fmt: skip
 PLAN: dict[str, Any] = {
     **PLAN_BODY,
     "names": {},
@@ -62,6 +71,7 @@ PLAN: dict[str, Any] = {
     "tax_behavior": "exclusive",
     "allowance": None,
     "overage": None,
+    "budgets": [],
     "usage_threshold": None,
     "trial_days": None,
     "on_sale": True,

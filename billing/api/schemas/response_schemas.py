@@ -151,6 +151,22 @@ class PlanOverageSerializer(ResponseSchema):
     limit_minor = whole(itemgetter("limit_minor"), null=True)
 
 
+class PlanBudgetSerializer(ResponseSchema):
+    """A budget that the account of the customer's holder has while the subscription is on the plan."""
+
+    budget = text(itemgetter("budget"))
+    credit_type = text(itemgetter("credit_type"))
+    limit = whole(itemgetter("limit"))
+    per_quantity_of = text(itemgetter("per_quantity_of"), null=True)
+    window = text(itemgetter("window"))
+    hours = whole(itemgetter("hours"), null=True)
+    by = text(itemgetter("by"))
+    label = text(itemgetter("label"), null=True)  # type: ignore[assignment]
+    subject = text(itemgetter("subject"), null=True)
+    mode = text(itemgetter("mode"))
+    parent = text(itemgetter("parent"), null=True)  # type: ignore[assignment]
+
+
 def _prices_of(plan: Plan) -> list[dict[str, Any]]:
     return [price_dict(price) for _, price in plans.terms_of(plan.pk).prices if not is_overage(price)]
 
@@ -176,6 +192,7 @@ class PlanSerializer(ResponseSchema):
     tax_behavior = text()
     allowance = AllowanceSerializer(allow_null=True)
     overage = PlanOverageSerializer(allow_null=True)
+    budgets = computed(PlanBudgetSerializer(many=True), lambda plan: plan.budgets or [])
     trial_days = whole(null=True)
     on_sale = serializers.BooleanField()
 

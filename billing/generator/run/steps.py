@@ -21,6 +21,7 @@ from billing.generator.options import Options
 from billing.generator.state.allowance_terms import set_allowance_terms
 from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, grant_allowances
 from billing.generator.state.overage import set_overage
+from billing.generator.state.plan_budgets import set_budgets
 from billing.generator.state.subscription_state import SubscriptionState, read_items
 from ledger.database.locks import Lock
 
@@ -131,6 +132,7 @@ def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
     last.granted += grant_allowances(lock, last.subscription, last.allowances)
     if last.has_started:
         set_overage(lock, last.subscription, last.items)
+        set_budgets(lock, last.subscription, last.items)
         set_allowance_terms(lock, last.subscription, last.items)
     generated = GenerationResult(last.subscription.ref, granted=[one for step in steps for one in step.granted])
     generated.returned = [one for step in steps for one in step.returned]

@@ -8,6 +8,7 @@ from billing.generator.state.allowance_times import next_allowance
 from billing.generator.state.claims import PERIODS_LOOKED_AT
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.overage import next_overage
+from billing.generator.state.plan_budgets import next_budgets
 from billing.generator.state.spans import ItemSpan, next_bound, next_due
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState
 from billing.metering import usage as metering
@@ -78,6 +79,7 @@ def move_cursor(
                 next_due(items.all_of({PriceKind.USAGE}), as_of),
                 next_bound(items.bounded, as_of),
                 next_overage(items, as_of),
+                next_budgets(items, as_of),
                 *credits_due_at,
             ),
             subscription.usage_due_at,

@@ -190,7 +190,7 @@ VERSIONS_SQL = """
 """
 
 
-class _VersionRow(NamedTuple):
+class VersionRow(NamedTuple):
     """A row of VERSIONS."""
 
     item_id: int
@@ -209,7 +209,7 @@ VERSIONS = Statement(
     "versions_to_bill",
     VERSIONS_SQL,
     [integer, integer, integer, decimal, instant, instant, boolean, boolean, instant, bytes.decode],
-    row=_VersionRow._make,
+    row=VersionRow._make,
 )
 
 
@@ -221,6 +221,8 @@ class BillableItems:
     usage: Mapping[int, list[ItemSpan]]
     bounded: list[BoundedSpan]
     allowances: list[AllowanceSpan]
+    versions: list[VersionRow]
+    """All of them, as they are stored."""
 
     def all_of(self, kinds: set[PriceKind]) -> list[ItemSpan]:
         """Return the spans of these kinds."""
@@ -232,11 +234,17 @@ class BillableItems:
         return chosen
 
 
+def read_versions(subscription_id: int) -> list[VersionRow]:
+    """Return the versions of a subscription's items that hold."""
+    rows: list[VersionRow] = VERSIONS.rows([parameter(subscription_id)])
+    return rows
+
+
 def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
     """Return the spans of all items. One statement reads them, so the run sees an amendment in whole or not at all."""
     lock.ensure_held(invoice_key(subscription.ref))
-    rows: list[_VersionRow] = VERSIONS.rows([parameter(subscription.id)])
-    items = BillableItems({}, {}, [], [])
+    rows = read_versions(subscription.id)
+    items = BillableItems({}, {}, [], [], rows)
     earlier: dict[int, list[tuple[Schedule, datetime | None]]] = {}
     for row, following in zip_longest(rows, rows[1:]):
         item_id, _, price_id, quantity, starts_at, ends_at, terminates, skips_unused, anchor_at, _ = row
@@ -284,7 +292,7 @@ def _continues(schedule: Schedule, start: datetime, earlier: Iterable[tuple[Sche
     return bool(ends) and any(end is None or end > schedule.period_at(start).start for end in ends)
 
 
-def _allowances(subscription: SubscriptionState, version: _VersionRow, rows: Iterable[_VersionRow]) -> Iterator[AllowanceSpan]:
+def _allowances(subscription: SubscriptionState, version: VersionRow, rows: Iterable[VersionRow]) -> Iterator[AllowanceSpan]:
     """Return the times of the subscription on a plan that grants credits, if its customer has a holder.
 
     Args:
@@ -333,7 +341,7 @@ def _allowances(subscription: SubscriptionState, version: _VersionRow, rows: Ite
 
 
 def _quantities(
-    version: _VersionRow, key: str | None, rows: Iterable[_VersionRow], start: datetime, end: datetime | None
+    version: VersionRow, key: str | None, rows: Iterable[VersionRow], start: datetime, end: datetime | None
 ) -> Iterator[tuple[datetime, datetime | None, Decimal, str]]:
     """Yield the stretches of `[start, end)` with the quantity of a price in each, above 0, and what their start changes."""
     if end is not None and end <= start:
@@ -353,7 +361,7 @@ def _quantities(
             yield since, until, row.quantity, version.allowance_change if is_first else row.allowance_change
 
 
-def _bounded(subscription: SubscriptionState, version: _VersionRow, start: datetime) -> Iterator[BoundedSpan]:
+def _bounded(subscription: SubscriptionState, version: VersionRow, start: datetime) -> Iterator[BoundedSpan]:
     """Return the times of the subscription on a plan that has a minimum or a maximum per period."""
     terms = plans.terms_of(version.plan_id)
     if terms.minimum is None and terms.maximum is None:

@@ -200,6 +200,8 @@ BUDGET: dict[str, Any] = {
     "subject": None,
     "mode": "hard",
     "parent": None,
+    "set_by": "key:shop",
+    "reference": "",
     "usage": [BUDGET_USE],
     "subjects": 1,
     "as_of": "2026-01-31T09:30:45.000000Z",

@@ -332,6 +332,10 @@ class BudgetBodySerializer(ResponseSchema):
         serializers.CharField(allow_null=True, help_text="The budget in which it nests; null for none."),  # type: ignore[arg-type]
         "settings.parent",
     )
+    set_by = serializers.CharField(
+        help_text="Who set it last: an API key, an operator, or `billing` for the budget of a subscription's plan."
+    )
+    reference = serializers.CharField(help_text="What the request that set it last named: of a plan's budget the subscription.")
     usage = BudgetUseSerializer(
         many=True, help_text="By subject: the ones that have used most, at most 100, without subjects that have used nothing."
     )

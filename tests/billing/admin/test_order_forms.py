@@ -278,6 +278,36 @@ def test_the_limit_of_an_overage_counts_for_each_unit_as_typed(client):
     assert (plan.overage["per_quantity_of"], plan.overage["limit_credits"]) == ("seats", 5)
 
 
+def test_budgets_of_a_plan_are_typed_in_rows_in_the_unit_of_their_type_and_fill_in_the_next_version(client):
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    url = f"{BILLING}/plan/add/"
+    seats = {"price_0_key": "seats", "price_0_model": "unit"}
+    pool = {"budget": "pool", "limit": "12.50", "credit_type": "usd_cents", "per_quantity_of": "seats", "window": "day"}
+    member = {"budget": "member", "limit": "30", "window": "rolling", "hours": "24", "by": "label", "label": "member"}
+    member |= {"mode": "soft"}
+    wrong = rows_typed("budgets", pool | {"limit": "1.234"}, member | {"limit": "x", "parent": "pool"})
+    response = send_first_step(client, url, PLAN | seats | wrong)
+    assert [error.split(":")[0] for error in response.context_data["form"].errors["budgets"]] == ["Budget 1", "Budget 2"]
+    assert not Plan.objects.exists()
+    response = send_first_step(client, url, PLAN | seats | rows_typed("budgets", member | {"parent": "pool"}))
+    assert response.context_data["form"].errors["budgets"] == [
+        "Budget 1: Must be a budget of the same credit type that stands before this one."
+    ]
+    response = send_first_step(client, url, PLAN | seats | rows_typed("budgets", pool, member))
+    text = text_of_response(response)
+    assert "The budget pool: at most 12.50 USD for each seats a day for the account; more is refused." in text
+    assert "The budget member: at most 30 credits in 24 hours for each member; more is spent and shown." in text
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    plan = Plan.objects.get()
+    assert [(each["budget"], each["credit_type"], each["limit"], each["hours"]) for each in plan.budgets] == [
+        ("pool", "usd_cents", 1_250, None),
+        ("member", "credits", 30, 24),
+    ]
+    again = client.get(f"{BILLING}/plan/{plan.pk}/new-version/").context_data["form"].typed()
+    assert send_both_steps(client, f"{BILLING}/plan/{plan.pk}/new-version/", again).status_code == 302
+    assert Plan.objects.get(version=2).budgets == plan.budgets
+
+
 @pytest.mark.slow
 def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)

@@ -3007,6 +3007,10 @@ export interface components {
             mode: components["schemas"]["BudgetModeEnum"];
             /** @description The budget in which it nests; null for none. */
             parent: string | null;
+            /** @description Who set it last: an API key, an operator, or `billing` for the budget of a subscription's plan. */
+            set_by: string;
+            /** @description What the request that set it last named: of a plan's budget the subscription. */
+            reference: string;
             /** @description By subject: the ones that have used most, at most 100, without subjects that have used nothing. */
             usage: components["schemas"]["BudgetUse"][];
             /**
@@ -5943,6 +5947,8 @@ export interface components {
             allowance?: components["schemas"]["NewAllowance"] | null;
             /** @description Credits that may be used beyond those of the holder, and their price. */
             overage?: components["schemas"]["NewOverage"] | null;
+            /** @description Limits of spending that the account of the customer's holder has while the subscription is on the plan. */
+            budgets?: components["schemas"]["NewPlanBudget"][] | null;
             /**
              * Format: int64
              * @description How many days from the start nothing is charged, for an order that names no trial of its own; null: no trial. `allowance.in_trial` says whether credits are granted in it.
@@ -5950,6 +5956,37 @@ export interface components {
             trial_days?: number | null;
             /** @description False: no order takes the plan any more; subscriptions that have it go on, and can get this version. Default: `true`. */
             on_sale?: boolean;
+        };
+        /** @description A budget of the account of the customer's holder, which counts as one that is set by hand. */
+        NewPlanBudget: {
+            /** @description Its name. A budget of this name that somebody set by hand prevails. */
+            budget: string;
+            /** @description What it counts. Default: `"credits"`. */
+            credit_type?: string;
+            /**
+             * Format: int64
+             * @description How many credits may be spent in the window; 0 for none.
+             */
+            limit: number;
+            /** @description The key of a recurring price, such as a seat's: the limit counts for each of its units. */
+            per_quantity_of?: string | null;
+            /** @description A calendar day, week (from Monday) or month of the subscription's time zone; or `rolling`: the last `hours`. */
+            window: components["schemas"]["WindowEnum"];
+            /**
+             * Format: int64
+             * @description Of a rolling window: its length. It moves in 24 steps.
+             */
+            hours?: number | null;
+            /** @description Whose spending is counted together: everything of the account, or what has the same actor, reference, or value of a label in the metadata. Default: `"holder"`. */
+            by?: components["schemas"]["ByEnum"];
+            /** @description By label: the key in the metadata, such as member. */
+            label?: string | null;
+            /** @description The only actor, reference or value of the label that it counts. By default each has the whole limit; a budget by reference needs one. */
+            subject?: string | null;
+            /** @description `hard`: what exceeds the limit is refused. `soft`: it is spent, and the budget shows it. Default: `"hard"`. */
+            mode?: components["schemas"]["BudgetModeEnum"];
+            /** @description The budget of the plan in which this one nests; it stands before this one. */
+            parent?: string | null;
         };
         /** @description Subscriptions that change to the newest version of their plan. */
         NewPlanMove: {
@@ -7299,8 +7336,23 @@ export interface components {
             tax_behavior: string;
             allowance: components["schemas"]["Allowance"] | null;
             overage: components["schemas"]["PlanOverage"] | null;
+            budgets: components["schemas"]["PlanBudget"][];
             trial_days: number | null;
             on_sale: boolean;
+        };
+        /** @description A budget that the account of the customer's holder has while the subscription is on the plan. */
+        PlanBudget: {
+            budget: string;
+            credit_type: string;
+            limit: number;
+            per_quantity_of: string | null;
+            window: string;
+            hours: number | null;
+            by: string;
+            label: string | null;
+            subject: string | null;
+            mode: string;
+            parent: string | null;
         };
         /** @description Subscriptions that change to a version of their plan, and how far that is. */
         PlanMove: {

@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from billing.admin.order_forms import amendments, coupons, customers, plans, subscriptions
 from billing.admin.order_forms.fields import CurrencyField
 from billing.orders.phases import PhaseList
+from billing.orders.plans import PlanBudgets
 from billing.rating.names import Names
 from ledger import values
 from ledger.admin import operations, rates
@@ -86,6 +87,10 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         monkeypatch.setattr(declared_at(value.child.shape, "/intervals").value, "most", 3)
         rows = [{"ends": "periods", "intervals": "4", "prices": "trial"}, {"ends": "then", "prices": "list_prices"}]
         typed, given, limit = TypedRows(rows), [{"intervals": 4, "trial": True}, {"list_prices": True}], 3
+    elif isinstance(value, PlanBudgets):
+        monkeypatch.setattr(declared_at(value.child.shape, "/hours").value, "most", 3)
+        typed = TypedRows([{"budget": "member", "limit": "5", "window": "rolling", "hours": "4"}])
+        given, limit = [{"budget": "member", "limit": 5, "window": "rolling", "hours": 4}], 3
     elif isinstance(value, ByComponent):
         monkeypatch.setattr(declared_at(value.child.shape, "/per").value, "most", 3)
         typed, given, limit = "input 1 per 4", {"input": {"price": 1, "per": 4}}, 3
@@ -111,8 +116,9 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     [error] = errors
     assert str(limit) in error.detail
     # The document.
-    if isinstance(value, PhaseList):
-        assert f"'maximum': {limit}" in str(declared_at(value.child.shape, "/intervals").value.openapi())
+    if isinstance(value, PhaseList | PlanBudgets):
+        field = "/intervals" if isinstance(value, PhaseList) else "/hours"
+        assert f"'maximum': {limit}" in str(declared_at(value.child.shape, field).value.openapi())
     elif not isinstance(value, Number | MapOf):
         assert str(limit) in str(value.openapi())
     # The form shows it, and refuses what is beyond, in the same words.
@@ -140,7 +146,7 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         shown = field.widget.attrs.get("maxlength", field.widget.attrs.get("max"))
         assert (
             str(shown) == str(limit)
-            or type(value) in (*TYPED_IN, PhaseList, ByComponent, AppliesTo)
+            or type(value) in (*TYPED_IN, PhaseList, PlanBudgets, ByComponent, AppliesTo)
             or isinstance(field, CurrencyField)
         )
         row = f"{field.widget.noun} 1: " if isinstance(field, RowsField) else ""

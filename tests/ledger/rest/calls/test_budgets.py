@@ -39,7 +39,7 @@ def test_a_budget_is_set_read_listed_and_ended(admin: ApiClient, holder: str, bu
     assert found == {
         "holder_id": holder, "credit_type": "credits", "budget": "daily", "limit": 10, "window": "day", "hours": None,
         "time_zone": "UTC", "by": "label", "label": "member", "subject": None, "mode": "hard",
-        "parent": None, "subjects": 1,
+        "parent": None, "set_by": entry["actor"], "reference": "", "subjects": 1,
         "usage": [{"subject": "ann", "within": [], "used": 7, "remaining": 3, "exceeded": False}],
     }  # fmt: skip
     admin.put(f"{budgets}/all", {"limit": 5, "window": "rolling", "hours": 2, "mode": "soft"})

@@ -384,6 +384,8 @@ class BudgetBody(TypedDict):
     subject: str | None
     mode: BudgetModeEnum
     parent: str | None
+    set_by: str
+    reference: str
     usage: list[BudgetUse]
     subjects: int
     as_of: str
@@ -1593,6 +1595,22 @@ class NewOverage(TypedDict):
     limit_minor: NotRequired[int | None]
 
 
+class NewPlanBudget(TypedDict):
+    """A budget of the account of the customer's holder, which counts as one that is set by hand."""
+
+    budget: str
+    credit_type: NotRequired[str]
+    limit: int
+    per_quantity_of: NotRequired[str | None]
+    window: WindowEnum
+    hours: NotRequired[int | None]
+    by: NotRequired[ByEnum]
+    label: NotRequired[str | None]
+    subject: NotRequired[str | None]
+    mode: NotRequired[BudgetModeEnum]
+    parent: NotRequired[str | None]
+
+
 class NewUsageEvent(TypedDict):
     """One use of a service."""
 
@@ -2043,8 +2061,25 @@ class Plan(TypedDict):
     tax_behavior: str
     allowance: Allowance | None
     overage: PlanOverage | None
+    budgets: list[PlanBudget]
     trial_days: int | None
     on_sale: bool
+
+
+class PlanBudget(TypedDict):
+    """A budget that the account of the customer's holder has while the subscription is on the plan."""
+
+    budget: str
+    credit_type: str
+    limit: int
+    per_quantity_of: str | None
+    window: str
+    hours: int | None
+    by: str
+    label: str | None
+    subject: str | None
+    mode: str
+    parent: str | None
 
 
 class PlanMove(TypedDict):

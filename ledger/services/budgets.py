@@ -1,0 +1,93 @@
+"""Budgets of which others set the terms, such as those of plans: what they may say, and who set them, read under the lock."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ledger import budget_settings, journal
+from ledger.budget_settings import LastSetting
+from ledger.database.locks import Lock
+from ledger.database.statements import fetch_rows
+from ledger.errors import Invalid
+from ledger.rules import Budget
+from ledger.rules.budget_states import HARD, MAX_LEVELS, MAX_SUBJECT_CHARACTERS, MODES, SCOPES, Budgets, decode_budgets
+from ledger.rules.budget_texts import scope_words, window_words
+from ledger.rules.budget_windows import MAX_HOURS, WINDOWS
+from ledger.rules.requests import BudgetTerms, check_budget
+
+__all__ = [
+    "HARD",
+    "MAX_HOURS",
+    "MAX_SUBJECT_CHARACTERS",
+    "MODES",
+    "SCOPES",
+    "WINDOWS",
+    "AccountBudget",
+    "budgets_now",
+    "budgets_under",
+    "check_budgets",
+    "scope_words",
+    "window_words",
+]
+
+
+STANDING = """
+SELECT COALESCE(budgets::text, '[]') FROM ledger_entry WHERE holder_id = %s AND credit_type = %s ORDER BY sequence DESC LIMIT 1
+"""
+
+
+class AccountBudget(NamedTuple):
+    """A budget of an account by name: as it stands, and its last setting; None: there is none, or was none."""
+
+    present: Budget | None
+    last: LastSetting | None
+
+    @property
+    def setting(self) -> int:
+        """The sequence of the entry that set or ended it last; 0 if it was never set."""
+        return 0 if self.last is None else self.last.sequence
+
+
+def budgets_under(lock: Lock, *, holder_id: str, credit_type: str, budgets: Sequence[str]) -> dict[str, AccountBudget]:
+    """Return these budgets of an account by name, also those that it does not have. They stay so under the lock."""
+    return _named(holder_id, credit_type, journal.read(lock, holder_id, credit_type).state.budgets, budgets)
+
+
+def budgets_now(*, holder_id: str, credit_type: str, budgets: Sequence[str]) -> dict[str, AccountBudget]:
+    """As `budgets_under`, without a lock, to be shown."""
+    standing = fetch_rows(decode_budgets, STANDING, [holder_id, credit_type])
+    return _named(holder_id, credit_type, standing[0] if standing else (), budgets)
+
+
+def _named(holder_id: str, credit_type: str, standing: Budgets, budgets: Sequence[str]) -> dict[str, AccountBudget]:
+    present = {budget.name: budget for budget in standing}
+    settings = budget_settings.last_settings(holder_id, credit_type, budgets)
+    return {name: AccountBudget(present.get(name), settings.get(name)) for name in budgets}
+
+
+def check_budgets(terms: Iterable[tuple[str, BudgetTerms]], *, at: str) -> None:
+    """Return, or raise for the first of some budgets that could not be set one after the other in the accounts of a holder.
+
+    Args:
+        terms: the credit type and the terms of each. A parent stands before the budgets that nest in it.
+        at: the pointer of their list.
+    """
+    scopes: dict[tuple[str, str], list[tuple[str, str | None]]] = {}
+    for number, (credit_type, budget) in enumerate(terms):
+        pointer = f"{at}/{number}"
+        check_budget(budget, at=pointer)
+        levels = [(budget.by, budget.label)]
+        if budget.parent is not None:
+            within = scopes.get((credit_type, budget.parent))
+            if within is None:
+                detail = "must be a budget of the same credit type that stands before this one"
+                raise Invalid(pointer=f"{pointer}/parent", rule="stands-before", detail=detail)
+            if levels[0] in within:
+                detail = "must count by something else than this budget"
+                raise Invalid(pointer=f"{pointer}/parent", rule="same-scope", detail=detail)
+            if len(within) >= MAX_LEVELS:
+                raise Invalid(pointer=f"{pointer}/parent", rule="too-deep", detail=f"budgets nest at most {MAX_LEVELS} deep")
+            levels = [*within, *levels]
+        if (credit_type, budget.budget) in scopes:
+            detail = "another budget of the credit type has this name"
+            raise Invalid(pointer=f"{pointer}/budget", rule="unique", detail=detail)
+        scopes[credit_type, budget.budget] = levels

@@ -1,0 +1,295 @@
+"""The budgets of a plan stand on the holder's account: set, changed and ended with the orders, beside those set by hand."""
+
+import logging
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from billing.admin.order_forms.subscriptions import budget_change
+from billing.generator.state import plan_budgets
+from billing.models import Subscription
+from billing.orders.subscriptions import Wish, amend_subscription
+from billing.orders.suspension import suspend
+from ledger import reads, services
+from ledger.audit.auditing import audit
+from ledger.errors import BudgetExceeded, HolderBusy, Invalid
+from ledger.models import Entry
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, recurring, unique
+from tests.billing.findings import findings_of
+from tests.billing.generator.state.test_allowance_changes import day, move, run_at
+from tests.ledger.admin.admin_site import text_of
+
+pytestmark = pytest.mark.django_db
+
+POOL = {"budget": "pool", "limit": 100, "per_quantity_of": "seats", "window": "day"}
+MEMBER = {"budget": "member", "limit": 30, "window": "day", "by": "label", "label": "member"}
+INSTANT = timedelta(microseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def _clocks(settings: Any) -> None:
+    settings.LEDGER = settings.LEDGER | {"TEST_CLOCKS": True}
+
+
+def plan_of(*budgets: dict[str, Any], code: str | None = None) -> str:
+    return PlanFactory(
+        **({"code": code} if code else {}),
+        prices=[recurring("seats", model="unit")],
+        budgets=[{"credit_type": "credits"} | each for each in budgets] or None,
+    ).code
+
+
+def ordered(plan: str, *, seats: str = "3", holder: str | None = None, **order: Any) -> tuple[str, Subscription]:
+    """A holder for whom it is the first of January, with an order of a plan."""
+    if holder is None:
+        holder = unique("holder")
+        move(holder, day(1))
+    customer = CustomerFactory(holder_id=holder)
+    order = {"started_at": day(1), "quantities": {"seats": Decimal(seats)}} | order
+    return holder, SubscriptionFactory(customer=customer.ref, plan=plan, **order)
+
+
+def limits(holder: str) -> dict[str, int]:
+    return {budget.name: budget.settings.limit for budget in reads.budgets(holder)}
+
+
+def settings_of(holder: str) -> int:
+    return Entry.objects.filter(holder_id=holder, kind="adjust", counterpart__budget__isnull=False).count()
+
+
+def spend(holder: str, amount: int, member: str = "ann") -> Any:
+    return services.spend(holder_id=holder, amount=amount, metadata={"member": member}, idempotency_key=unique("spend"))
+
+
+def findings() -> list[str]:
+    """What the law of these budgets finds."""
+    return findings_of("budgets of a plan")
+
+
+# With the order --------------------------------------------------------------------------------------
+
+
+def test_an_order_sets_the_budgets_at_once_and_a_change_of_seats_changes_their_limit() -> None:
+    holder, subscription = ordered(plan_of(POOL, MEMBER))
+    services.grant(holder_id=holder, amount=1_000, idempotency_key="grant")
+    assert limits(holder) == {"pool": 300, "member": 30}
+    pool = next(each for each in reads.budgets(holder) if each.name == "pool")
+    assert (pool.set_by, pool.reference, pool.settings.window) == ("billing", subscription.ref, "day")
+    spend(holder, 30)
+    with pytest.raises(BudgetExceeded):
+        spend(holder, 1)
+    amend(subscription, day(1), quantities={"seats": Decimal(5)})
+    assert limits(holder) == {"pool": 500, "member": 30}
+    # It goes on counting.
+    assert {each.name: each.usage[0].used for each in reads.budgets(holder)} == {"pool": 30, "member": 30}
+    assert settings_of(holder) == 3
+    run_at(holder, subscription, day(1))
+    assert (settings_of(holder), findings()) == (3, [])
+
+
+def test_another_plan_and_a_new_version_bring_their_budgets_and_end_the_others() -> None:
+    code = plan_of(POOL)
+    holder, subscription = ordered(code)
+    amend(subscription, day(1), plan=plan_of(MEMBER))
+    assert limits(holder) == {"member": 30}
+    amend(subscription, day(1), plan=code)
+    assert limits(holder) == {"pool": 300}
+    plan_of(POOL | {"limit": 7}, MEMBER, code=code)
+    amend(subscription, day(1), plan=code)
+    assert limits(holder) == {"pool": 21, "member": 30}
+    amend(subscription, day(1), plan=plan_of())
+    assert limits(holder) == {}
+    run_at(holder, subscription, day(1))
+    assert findings() == []
+
+
+def test_a_cancellation_at_once_ends_them_and_a_planned_one_when_a_run_sees_it() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    run_at(holder, subscription, day(1))
+    amend(subscription, day(1), ends_at=day(2), sets_end=True)
+    assert limits(holder) == {"pool": 300}
+    run_at(holder, subscription, day(2) - INSTANT)
+    assert limits(holder) == {"pool": 300}
+    run_at(holder, subscription, day(2))
+    assert (limits(holder), findings()) == ({}, [])
+
+    holder, subscription = ordered(plan_of(POOL))
+    move(holder, day(1, 10))
+    amend(subscription, day(1, 10), ends_at=day(1, 10), sets_end=True)
+    assert limits(holder) == {}
+
+
+def test_they_hold_in_a_trial_and_in_a_pause() -> None:
+    holder, subscription = ordered(plan_of(POOL), trial_end=day(1, 20))
+    assert limits(holder) == {"pool": 300}
+    move(holder, day(1, 10))
+    amend(subscription, day(1, 10), paused=True)
+    assert limits(holder) == {"pool": 300}
+    amend(subscription, day(1, 10), paused=False)
+    assert limits(holder) == {"pool": 300}
+
+
+def test_a_planned_change_of_seats_comes_with_a_run_at_its_instant() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    run_at(holder, subscription, day(1))
+    amend(subscription, day(1, 10), quantities={"seats": Decimal(8)})
+    run_at(holder, subscription, day(1, 10) - INSTANT)
+    assert limits(holder) == {"pool": 300}
+    run_at(holder, subscription, day(1, 10))
+    assert (limits(holder), findings()) == ({"pool": 800}, [])
+
+
+def test_no_seat_leaves_nothing_to_spend_and_a_part_of_a_seat_is_rounded_down() -> None:
+    holder, subscription = ordered(plan_of(POOL | {"limit": 3}), seats="0")
+    assert limits(holder) == {"pool": 0}
+    amend(subscription, day(1), quantities={"seats": Decimal("1.5")})
+    assert limits(holder) == {"pool": 4}
+
+
+def test_a_budget_counts_in_the_zone_of_the_subscription_and_nests_in_another_of_the_plan() -> None:
+    agent = {"budget": "agent", "limit": 5, "window": "day", "by": "label", "label": "agent", "parent": "member"}
+    holder, _ = ordered(plan_of(MEMBER, agent), time_zone="Europe/Berlin")
+    member, nested = sorted(reads.budgets(holder), key=lambda each: each.name, reverse=True)
+    assert (member.settings.time_zone, nested.settings.parent) == ("Europe/Berlin", "member")
+    assert nested.settings.within == member.settings.levels
+
+
+def test_what_is_lost_by_a_crash_after_the_order_is_set_by_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*args: Any) -> None:
+        raise HolderBusy
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_budgets, "set_budgets", busy)
+        holder, subscription = ordered(plan_of(POOL))
+        assert limits(holder) == {}
+    run_at(holder, subscription, day(1))
+    assert limits(holder) == {"pool": 300}
+
+
+def test_while_billing_is_suspended_they_stay() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    suspend(ref=subscription.ref, reason="to be checked")
+    amend(subscription, day(1), quantities={"seats": Decimal(9)})
+    assert limits(holder) == {"pool": 300}
+
+
+# Budgets that others set ------------------------------------------------------------------------------
+
+
+def test_a_budget_that_was_set_by_hand_prevails_until_somebody_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    holder = unique("holder")
+    move(holder, day(1))
+    by_hand = {"holder_id": holder, "budget": "pool", "window": "month", "actor": "operator ada"}
+    services.set_budget(**by_hand, limit=1, idempotency_key="by-hand")
+    with caplog.at_level(logging.INFO, "billing.budgets"):
+        _, subscription = ordered(plan_of(POOL, MEMBER), holder=holder)
+    assert "the budget pool that operator ada set prevails" in caplog.text
+    assert limits(holder) == {"pool": 1, "member": 30}
+    run_at(holder, subscription, day(1))
+    amend(subscription, day(1), quantities={"seats": Decimal(9)})
+    assert limits(holder) == {"pool": 1, "member": 30}
+    # It is also nobody's to end but theirs who set it.
+    amend(subscription, day(1), plan=plan_of(MEMBER))
+    assert limits(holder) == {"pool": 1, "member": 30}
+    amend(subscription, day(1), plan=plan_of(POOL))
+    services.end_budget(holder_id=holder, budget="pool", actor="operator ada", idempotency_key="ended")
+    run_at(holder, subscription, day(1))
+    assert (limits(holder), findings()) == ({"pool": 900}, [])
+
+
+def test_a_budget_of_the_plan_that_was_changed_by_hand_stays_changed() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    services.set_budget(holder_id=holder, budget="pool", limit=9, window="day", actor="key:shop", idempotency_key="changed")
+    run_at(holder, subscription, day(1))
+    amend(subscription, day(1), ends_at=day(1), sets_end=True)
+    assert (limits(holder), findings()) == ({"pool": 9}, [])
+
+
+def test_a_second_subscription_of_the_holder_cannot_have_a_budget_of_the_same_name() -> None:
+    holder, first = ordered(plan_of(POOL))
+    before = Subscription.objects.count()
+    with pytest.raises(Invalid) as refused:
+        ordered(plan_of(POOL), holder=holder)
+    assert (refused.value.rule, first.ref in refused.value.detail) == ("budget-taken", True)
+    assert (Subscription.objects.count(), limits(holder)) == (before, {"pool": 300})
+    ordered(plan_of(POOL | {"budget": "other"}), holder=holder)
+    assert limits(holder) == {"pool": 300, "other": 300}
+
+
+def test_the_next_subscription_has_its_budget_although_no_run_has_ended_the_one_before() -> None:
+    holder, first = ordered(plan_of(POOL))
+    amend(first, day(1), ends_at=day(2), sets_end=True)
+    run_at(holder, first, day(1))
+    move(holder, day(2))
+    _, second = ordered(plan_of(POOL), holder=holder, seats="2", started_at=day(2))
+    assert limits(holder) == {"pool": 200}
+    run_at(holder, first, day(2))
+    run_at(holder, second, day(2))
+    assert (limits(holder), findings()) == ({"pool": 200}, [])
+
+
+def test_an_account_with_too_many_budgets_goes_without_the_plans_and_the_audit_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    holder = unique("holder")
+    move(holder, day(1))
+    for number in range(20):
+        services.set_budget(holder_id=holder, budget=f"b{number}", limit=1, window="day", idempotency_key=f"b{number}")
+    _, subscription = ordered(plan_of(POOL), holder=holder)
+    assert "goes without the plan's budget pool" in caplog.text
+    run_at(holder, subscription, day(1))
+    [finding] = findings()
+    assert "pool" in finding
+
+
+def test_the_ledgers_audit_has_no_finding() -> None:
+    holder, subscription = ordered(plan_of(POOL, MEMBER))
+    services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+    spend(holder, 7)
+    amend(subscription, day(1), quantities={"seats": Decimal(5)})
+    amend(subscription, day(1), plan=plan_of())
+    assert audit([connection.connection], holder_id=holder).findings == []
+
+
+def test_an_amendment_in_a_preview_writes_no_budget() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    with services.preview():
+        amend_subscription(ref=subscription.ref, wish=Wish(quantities={"seats": Decimal(9)}), effective_at=day(1))
+    assert limits(holder) == {"pool": 300}
+
+
+# What operators see -----------------------------------------------------------------------------------
+
+
+def test_the_page_of_the_subscription_shows_what_prevails(admin_client: Any) -> None:
+    holder = unique("holder")
+    move(holder, day(1))
+    services.set_budget(holder_id=holder, budget="pool", limit=7, window="day", actor="operator ada", idempotency_key="by-hand")
+    _, subscription = ordered(plan_of(POOL, MEMBER), holder=holder)
+    text = text_of(admin_client.get(f"/admin/billing/subscription/{subscription.pk}/change/").rendered_content)
+    assert "pool 300 credits a day the account 7 credits a day, set by operator ada: it prevails until it is ended" in text
+    assert "member 30 credits a day each member 30 credits a day" in text
+    text = text_of(admin_client.get(f"/admin/ledger/account/holders/{holder}/").rendered_content)
+    assert f"billing: {subscription.ref}" in text
+    assert "operator ada" in text
+
+
+def test_a_preview_of_an_order_and_of_an_amendment_says_what_becomes_of_the_budgets() -> None:
+    holder, subscription = ordered(plan_of(POOL, MEMBER))
+    services.set_budget(holder_id=holder, budget="member", limit=7, window="day", actor="ada", idempotency_key="by-hand")
+
+    def changes(**wish: Any) -> list[str]:
+        with services.preview():
+            amend_subscription(ref=subscription.ref, wish=Wish(**wish), effective_at=day(1))
+            return [change for each in plan_budgets.compare_budgets(subscription.ref, day(1)) if (change := budget_change(each))]
+
+    kept = "The budget member stays at 7 credits, which ada set."
+    assert changes(quantities={"seats": Decimal(5)}) == [kept, "The budget pool would be 500 credits."]
+    assert changes(plan=plan_of(POOL | {"budget": "crew"})) == [
+        "The account would have the budget crew: 300 credits.",
+        "The budget pool would end.",
+    ]
+    assert limits(holder) == {"pool": 300, "member": 7}
