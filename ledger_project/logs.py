@@ -7,7 +7,7 @@ As text for people, or, with LEDGER_LOG_FORMAT=json, as one JSON object a line f
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -96,29 +96,54 @@ def configuration(*, form: str, level: str) -> dict[str, Any]:
 #     and written here, with the same bytes. A deployment that adds a handler or a filter gets records.
 
 
-def write_without_record(logger: logging.Logger) -> Callable[[str, str, Mapping[str, Any]], bool] | None:
-    """Return a function that writes a line (level, message, facts) without a record; None if the log is set up otherwise.
+class LineWriter:
+    """Writes lines without records; see the note. Only one thread uses it."""
 
-    The function writes nothing and returns False while the logger has another handler or filter.
-    """
+    def __init__(self, logger: logging.Logger, handler: "logging.StreamHandler[Any]") -> None:
+        """Write as this handler, which has one of our formatters, would write this logger's records."""
+        assert handler.lock is not None
+        self._logger, self._handler, self._alone, self._lock = logger, handler, [handler], handler.lock
+        self._line_of = text_line if isinstance(handler.formatter, TextFormatter) else json_line
+        self._descriptor = handler.stream.fileno()
+        self._held: list[str] | None = None
+
+    def __call__(self, level: str, message: str, facts: Mapping[str, Any]) -> bool:
+        """Write a line, or hold it back; return False, with nothing written, while the logger has another handler or filter."""
+        logger = self._logger
+        is_watched = logger.handlers or logger.filters or self._handler.filters or not logger.propagate or logger.disabled
+        if logging.root.handlers != self._alone or is_watched:
+            return False
+        line = f"{self._line_of(time.time(), level, logger.name, message, facts)}\n"
+        if self._held is None:
+            self._write(line)
+        else:
+            self._held.append(line)
+        return True
+
+    def hold(self) -> None:
+        """Hold lines back until `release`."""
+        self._held = []
+
+    def release(self) -> None:
+        """Write the lines that were held back, by one system call for all."""
+        held, self._held = self._held, None
+        if held:
+            self._write("".join(held))
+
+    def _write(self, lines: str) -> None:
+        left = lines.encode(errors="backslashreplace")
+        # In pieces if a pipe takes no more at once. A log that cannot be written stops no work.
+        with self._lock, suppress(OSError):
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+
+
+def write_without_record(logger: logging.Logger) -> LineWriter | None:
+    """Return what writes a line (level, message, facts) without a record; None if the log is set up otherwise."""
     handler = next((each for each in logging.root.handlers if isinstance(each.formatter, TextFormatter | JsonFormatter)), None)
     if not isinstance(handler, logging.StreamHandler) or handler.lock is None:
         return None
-    line_of = text_line if isinstance(handler.formatter, TextFormatter) else json_line
-    alone, lock, descriptor = [handler], handler.lock, handler.stream.fileno()
-
-    def write(level: str, message: str, facts: Mapping[str, Any]) -> bool:
-        is_watched = logger.handlers or logger.filters or handler.filters or not logger.propagate or logger.disabled
-        if logging.root.handlers != alone or is_watched:
-            return False
-        line = f"{line_of(time.time(), level, logger.name, message, facts)}\n".encode(errors="backslashreplace")
-        # In pieces if a pipe takes no more at once. A log that cannot be written stops no work.
-        with lock, suppress(OSError):
-            while line:
-                line = line[os.write(descriptor, line) :]
-        return True
-
-    return write
+    return LineWriter(logger, handler)
 
 
 def _time(created: float) -> str:

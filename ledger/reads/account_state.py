@@ -296,7 +296,7 @@ def balances(account_refs: Sequence[tuple[str, str]]) -> list[Balance]:
     return [found[account_ref] for account_ref in account_refs]
 
 
-BALANCES = Queue("ledger-balances", balances, most=lambda: 64)
+BALANCES = Queue("ledger-balances", balances, most=lambda: 64, gather_seconds=0.001)
 """The queue of reads of balances that arrive together: each gives a (holder_id, credit_type) and gets a `Balance`."""
 
 

@@ -55,9 +55,9 @@ def lead_to_pages(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(address + request.get_full_path(), preserve_request=True)
 
 
-write_line = logs.write_without_record(request_log.log)
-if write_line is not None:
-    request_log.write_lines_by(write_line)
+lines = logs.write_without_record(request_log.log)
+if lines is not None:
+    request_log.write_lines_by(lines)
 # Imports the views, which Django would do at the first request.
 get_resolver().url_patterns  # noqa: B018
 application = Front(Pages(), login_path=reverse("admin:login"))

@@ -31,7 +31,7 @@ from ledger.rest.kit.endpoint import Awaited, Endpoint, InThread, Reading, Step
 from ledger.rest.kit.front.interpreter import short_switch_interval
 from ledger.rest.kit.front.logins import LoginLimit
 from ledger.rest.kit.front.news import News, Waiter
-from ledger.rest.kit.front.request_log import log_request
+from ledger.rest.kit.front.request_log import hold_lines, log_request, release_lines
 from ledger.rest.kit.front.request_metrics import count_request, route_label
 from ledger.rest.kit.front.request_traces import respond_in_span
 from ledger.rest.kit.parsing import BODY_LIMIT_BYTES
@@ -111,6 +111,8 @@ class Front:
         self._quick_call_came_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._look: asyncio.Task[None] | None = None
+        self._together: list[asyncio.Future[None]] | None = None
+        """The responses that are sent at the end of this turn of the loop; None where each is sent at once."""
         self._receiving_bytes = 0
         self._receiving: dict[asyncio.Task[Any], float] = {}
         """The requests whose body is being received, with their deadlines; the earliest first."""
@@ -175,6 +177,8 @@ class Front:
             response = await self._respond(request)
         log_request(request, response, started_at=started_at)
         count_request(request, response, started_at=started_at)
+        if self._together is not None:
+            await self._join(self._together)
         await self._send(request, response, send)
 
     async def _respond(self, request: Request) -> AnyResponse:
@@ -294,7 +298,39 @@ class Front:
         """Wake all waiting callers in one step of the loop. Called in the thread that has executed the requests."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(_wake, group)
+            loop.call_soon_threadsafe(self._wake, group)
+
+    # Note [Sent together]
+    #     The server has another thread that writes responses. If a group's responses are sent one by one, between the making of
+    #     the next, that thread writes each, sleeps, and is woken again, and so does the client's. So the callers of a group first
+    #     make all their responses, and then send them: the thread finds several when it wakes. Their lines of the log are written
+    #     before, by one system call: each call frees the interpreter, and the loop would have to get it back from the committer.
+
+    def _wake(self, group: Sequence[Pending]) -> None:
+        """Wake callers, which respond in this turn of the loop; beyond `WOKEN_AT_ONCE`, the others in later turns."""
+        loop = asyncio.get_running_loop()
+        for pending in group[:WOKEN_AT_ONCE]:
+            if not pending.caller.done():
+                pending.caller.set_result(None)
+        if len(group) > 1 and self._together is None:
+            self._together = []
+            hold_lines()
+            loop.call_soon(self._send_together)
+        if len(group) > WOKEN_AT_ONCE:
+            loop.call_soon(self._wake, group[WOKEN_AT_ONCE:])
+
+    async def _join(self, together: list[asyncio.Future[None]]) -> None:
+        """Wait until the responses of this turn of the loop are made."""
+        sent = asyncio.get_running_loop().create_future()
+        together.append(sent)
+        await sent
+
+    def _send_together(self) -> None:
+        together, self._together = self._together, None
+        release_lines()
+        for sent in together or ():
+            if not sent.done():
+                sent.set_result(None)
 
     # Bodies ------------------------------------------------------------------------------------------
 
@@ -437,15 +473,6 @@ async def _until_gone(receive: Receive) -> None:
     """Wait until the client hangs up."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _wake(group: Sequence[Pending]) -> None:
-    """Wake callers, which respond in this turn of the loop; beyond `WOKEN_AT_ONCE`, the others in later turns."""
-    for pending in group[:WOKEN_AT_ONCE]:
-        if not pending.caller.done():
-            pending.caller.set_result(None)
-    if len(group) > WOKEN_AT_ONCE:
-        asyncio.get_running_loop().call_soon(_wake, group[WOKEN_AT_ONCE:])
 
 
 @lru_cache(1024)

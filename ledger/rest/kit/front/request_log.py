@@ -1,9 +1,9 @@
 """Logs one line for each request: the request, its result, and its duration. A refusal has its code."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from ledger.rest.kit.rendering import AnyResponse
 from ledger.rest.kit.requests import Request
@@ -11,15 +11,49 @@ from ledger.telemetry.client_addresses import client_address
 
 log = logging.getLogger("ledger.requests")
 
-WriteLine = Callable[[str, str, Mapping[str, Any]], bool]
-"""Writes a line (level, message, facts) and returns True, or returns False if `logging` must have a record."""
-_write_line: WriteLine = lambda level, message, facts: False  # noqa: E731
+
+class WritesLines(Protocol):
+    """Writes the lines of requests, in the thread of the event loop."""
+
+    def __call__(self, level: str, message: str, facts: Mapping[str, Any]) -> bool:
+        """Write a line and return True, or return False if `logging` must have a record."""
+
+    def hold(self) -> None:
+        """Hold lines back until `release`."""
+
+    def release(self) -> None:
+        """Write the lines that were held back."""
 
 
-def write_lines_by(write_line: WriteLine) -> None:
-    """Let this function write the lines if it can: a record of `logging` for each request costs more than the line."""
-    global _write_line
-    _write_line = write_line
+class _WritesNothing:
+    """Has `logging` make a record of each line."""
+
+    def __call__(self, level: str, message: str, facts: Mapping[str, Any]) -> bool:
+        return False
+
+    def hold(self) -> None:
+        """Do nothing."""
+
+    release = hold
+
+
+_lines: WritesLines = _WritesNothing()
+
+
+def write_lines_by(lines: WritesLines) -> None:
+    """Let this write the lines if it can: a record of `logging` for each request costs more than the line."""
+    global _lines
+    _lines = lines
+
+
+def hold_lines() -> None:
+    """Hold the lines of requests back until `release_lines`, which writes them at once."""
+    _lines.hold()
+
+
+def release_lines() -> None:
+    """Write the lines that were held back, before their responses are sent."""
+    _lines.release()
 
 
 def log_request(request: Request, response: AnyResponse, *, started_at: float) -> None:
@@ -33,7 +67,7 @@ def log_request(request: Request, response: AnyResponse, *, started_at: float) -
     if log.isEnabledFor(level):
         milliseconds = round((perf_counter() - started_at) * 1000, 3)
         message, facts = f"{request.method} {request.path}", _facts(request, response, milliseconds)
-        if not _write_line(logging.getLevelName(level), message, facts):
+        if not _lines(logging.getLevelName(level), message, facts):
             log.log(level, "%s", message, extra={"facts": facts})
 
 

@@ -22,6 +22,8 @@ from ledger.rest.kit.front import application as front
 from ledger.rest.kit.front.application import PAGE_BODY_LIMIT_BYTES, Front
 from ledger.rest.kit.front.interpreter import SHORT_SWITCH_INTERVAL_S
 from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
+from ledger.rest.kit.rendering import Response
+from ledger.rest.kit.requests import Request
 from ledger.services import execute
 from tests import asgi_client
 from tests.asgi_client import AsgiClient, response_of
@@ -357,12 +359,20 @@ def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
     assert sys.getswitchinterval() == usual
 
 
+def a_front(loop: asyncio.AbstractEventLoop) -> Front:
+    """A front of its own on this loop, without pages."""
+    own = Front(lambda request: HttpResponse())
+    own._loop = loop
+    return own
+
+
 def test_the_callers_of_a_large_group_are_woken_in_several_turns_of_the_loop() -> None:
     async def turns() -> list[int]:
         loop = asyncio.get_running_loop()
         callers = [loop.create_future() for _ in range(3 * front.WOKEN_AT_ONCE - 1)]
         callers[-1].cancel()
-        loop.call_soon(front._wake, [SimpleNamespace(caller=caller) for caller in callers])
+        group: list[Any] = [SimpleNamespace(caller=caller) for caller in callers]
+        loop.call_soon(a_front(loop)._wake, group)
         found = []
         while not all(caller.done() for caller in callers):
             await asyncio.sleep(0)
@@ -371,6 +381,59 @@ def test_the_callers_of_a_large_group_are_woken_in_several_turns_of_the_loop() -
 
     first, second, third = run_on_loop(turns())
     assert (first, second, third) == (33, 65, 95), "with the one whose client has gone"
+
+
+@pytest.mark.parametrize("is_group", [True, False], ids=["a group", "control: one by one"])
+def test_a_group_makes_all_its_responses_and_then_sends_them(monkeypatch: pytest.MonkeyPatch, is_group: bool) -> None:
+    """Note [Sent together]. The lines of the log are written in between."""
+    steps: list[str] = []
+    monkeypatch.setattr(front, "log_request", lambda request, *rest, **more: steps.append(f"made {request.request_id}"))
+    monkeypatch.setattr(front, "hold_lines", lambda: steps.append("held"))
+    monkeypatch.setattr(front, "release_lines", lambda: steps.append("logged"))
+
+    async def respond_to(*names: str) -> None:
+        loop = asyncio.get_running_loop()
+        own = a_front(loop)
+        callers = {name: loop.create_future() for name in names}
+
+        async def respond(request: Request) -> Response:
+            await callers[request.request_id]
+            return Response(b"")
+
+        async def send(name: str, message: Message) -> None:
+            if message["type"] == "http.response.body":
+                steps.append(f"sent {name}")
+
+        monkeypatch.setattr(own, "_respond", respond)
+        exchanges = [Exchange("GET", "/", (b"x-request-id", name.encode())) for name in names]
+        requests = [Request(each.scope, each.receive) for each in exchanges]
+        served = [loop.create_task(own._serve(each, partial(send, each.request_id))) for each in requests]
+        await asyncio.sleep(0)
+        pendings: list[Any] = [SimpleNamespace(caller=caller) for caller in callers.values()]
+        for group in [pendings] if is_group else [[each] for each in pendings]:
+            loop.call_soon(own._wake, group)
+        await asyncio.gather(*served)
+
+    run_on_loop(respond_to("1", "2"))
+    assert steps == (
+        ["held", "made 1", "made 2", "logged", "sent 1", "sent 2"] if is_group else ["made 1", "sent 1", "made 2", "sent 2"]
+    )
+
+
+def test_a_response_whose_client_has_gone_keeps_no_other_of_its_group_back() -> None:
+    async def joined() -> list[bool]:
+        own = a_front(asyncio.get_running_loop())
+        together: list[asyncio.Future[None]] = []
+        own._together = together
+        tasks = [asyncio.create_task(own._join(together)) for _ in range(2)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.sleep(0)
+        own._send_together()
+        await asyncio.wait(tasks)
+        return [task.cancelled() for task in tasks]
+
+    assert run_on_loop(joined()) == [True, False]
 
 
 @pytest.mark.parametrize(("call", "is_quick"), [("spends", True), ("batches", False)])

@@ -219,6 +219,35 @@ def test_a_line_that_a_pipe_takes_in_pieces_is_written_whole_and_one_that_it_ref
     assert write("INFO", "GET /healthz", {"status": 200})
 
 
+def test_lines_that_are_held_back_are_written_by_one_call_with_the_times_at_which_they_were_made(
+    log_into_file: LogIntoFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = log_into_file(logs.TextFormatter())
+    write = logs.write_without_record(logging.getLogger("ledger.test-lines"))
+    assert write is not None
+    calls: list[bytes] = []
+    whole = os.write
+
+    def counted(descriptor: int, line: bytes) -> int:
+        calls.append(line)
+        return whole(descriptor, line)
+
+    monkeypatch.setattr(logs.os, "write", counted)
+    monkeypatch.setattr(logs.time, "time", iter([1_000_000_000.25, 1_000_000_001.5]).__next__)
+    write.hold()
+    assert write("INFO", "GET /1", {})
+    assert write("INFO", "GET /2", {})
+    assert (lines(), calls) == ([], [])
+    write.release()
+    assert len(calls) == 1
+    assert lines() == [
+        "2001-09-09T01:46:40.250Z INFO ledger.test-lines GET /1",
+        "2001-09-09T01:46:41.500Z INFO ledger.test-lines GET /2",
+    ]
+    write.release()
+    assert len(calls) == 1
+
+
 def test_a_log_that_is_set_up_otherwise_keeps_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.root, "handlers", [logging.StreamHandler()])
     assert logs.write_without_record(logging.getLogger("ledger.test-lines")) is None
