@@ -16,7 +16,7 @@ from ledger import conf
 from ledger.rest.kit.problems import problems_by_slug
 
 ROOT: Path = settings.BASE_DIR
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 LINK = re.compile(r"\]\((?!https?:|/)([^)#\s]*)(?:#([^)\s]+))?\)")
 ADDRESS = re.compile(r"\]\((/[^)#\s]*)")
