@@ -327,10 +327,12 @@ class Front:
 
     def _send_together(self) -> None:
         together, self._together = self._together, None
-        release_lines()
-        for sent in together or ():
-            if not sent.done():
-                sent.set_result(None)
+        try:
+            release_lines()
+        finally:
+            for sent in together or ():
+                if not sent.done():
+                    sent.set_result(None)
 
     # Bodies ------------------------------------------------------------------------------------------
 
