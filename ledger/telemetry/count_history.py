@@ -103,15 +103,15 @@ class CountHistory:
             within: None, or longer than anything was read: since the processes began to count.
         """
         now = self.note(at)
-        fitting = [each for each in self._kept() if within is not None and each.at <= at - within]
+        fitting = [each for each in self._list_readings() if within is not None and each.at <= at - within]
         return _growth(fitting[-1] if fitting else self._first, now)
 
     def steps(self, at: datetime, within: timedelta) -> Sequence[Growth]:
         """Return the growth from each reading to the next, of those that are not older than `within`, the oldest first."""
-        readings = self._kept()
+        readings = self._list_readings()
         return [_growth(before, after) for before, after in pairwise(readings) if after.at > at - within and after.at > before.at]
 
-    def _kept(self) -> list[CountReading]:
+    def _list_readings(self) -> list[CountReading]:
         with self._guard:
             return [self._first, *self._readings]
 

@@ -162,6 +162,10 @@ def _headlines(growth: Growth) -> list[tuple[str, str, str, bool]]:
 def _tables(growth: Growth, request: HttpRequest) -> list[dict[str, Any]]:
     routes, keys, problems = requests_by_route(growth), requests_by_key(growth), problems_by_code(growth)
     minutes = growth.seconds / 60
+
+    def number_of(requests: Requests) -> int:
+        return requests.number
+
     return [
         {
             "title": "By route",
@@ -175,7 +179,7 @@ def _tables(growth: Growth, request: HttpRequest) -> list[dict[str, Any]]:
                         _seconds(each.within_seconds(0.5)),
                         _seconds(each.within_seconds(0.95)),
                     ]
-                    for (method, route), each in _most(routes, lambda each: each.number)
+                    for (method, route), each in _most(routes, number_of)
                 ],
             },
         },
@@ -184,9 +188,7 @@ def _tables(growth: Growth, request: HttpRequest) -> list[dict[str, Any]]:
             "text": "Calls with a valid key. What the operators' pages do has no key.",
             "table": {
                 "headers": ["Key", *COUNTED],
-                "rows": [
-                    [_key(name, request), *_count_cells(each, minutes)] for name, each in _most(keys, lambda each: each.number)
-                ],
+                "rows": [[_key(name, request), *_count_cells(each, minutes)] for name, each in _most(keys, number_of)],
             },
         },
         {
