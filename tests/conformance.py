@@ -26,7 +26,7 @@ CHECKS = (
 PATHS = {
     "ledger": r"^/(v1(/(holders|entries|balances|batches|rates|quotes|keys?|webhooks|alerts|observations)\b|$)|healthz|readyz)",
     "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|taxes|packs|purchases|payment-intents|providers|top-ups"
-    r"|plan-moves|vat-lookups|meters)\b",
+    r"|plan-moves|price-trials|vat-lookups|meters)\b",
     "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
     "documents": r"^/v1/(invoices|payments|reminder(s|-holds)|mails?|credit-notes|tax-summary|books|deferred-revenue|months)\b",
 }

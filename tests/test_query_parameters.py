@@ -42,7 +42,7 @@ PARTS = {
     "uuid:signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
 }  # fmt: skip
 NOT_WRITES = {
-    "/v1/quotes", "/v1/ratings", "/v1/customers/<ref:ref>/preview", "/v1/plans/<ref:ref>/moves/preview",
+    "/v1/quotes", "/v1/ratings", "/v1/price-trials", "/v1/customers/<ref:ref>/preview", "/v1/plans/<ref:ref>/moves/preview",
     "/v1/holders/<holder:holder>/page-links",
     "/v1/providers/<provider:provider>/events",
 }  # fmt: skip

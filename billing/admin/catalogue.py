@@ -1,22 +1,24 @@
 """Pages of plans with their prices, and of coupons. Both never change, so documents can refer to them."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 
-from billing.admin import plan_moves
+from billing.admin import plan_moves, price_trials
 from billing.admin.order_forms import coupons as coupon_forms
 from billing.admin.order_forms import plans as plan_forms
 from billing.admin.prose import coupon_words, every, plan_sentences
 from billing.models import Coupon, Plan
 from billing.orders.plans import terms_of
-from billing.permissions import ADD_AMENDMENT, ADD_PLAN
+from billing.permissions import ADD_AMENDMENT, ADD_PLAN, VIEW_INVOICE
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads.catalogue import newest_of
 from ledger.admin.kit import columns
@@ -58,7 +60,7 @@ class PlanAdmin(ReadOnlyAdmin):
     search_help_text = "Beginning of a plan's ref or name"
     csv_columns = ("plan", "version", "name", "currency", "interval", "least", "most", "sale", "terms", "created")
     starts = "A plan is what you sell: prices and a billing interval."
-    actions_detail = ("new_version", "move", "copy", "retire", "sell")
+    actions_detail = ("new_version", "move", "try_price", "copy", "retire", "sell")
     fields = (("code", "version", "sale"), "created")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
@@ -100,6 +102,12 @@ class PlanAdmin(ReadOnlyAdmin):
         """Move subscriptions from earlier versions to the newest one."""
         return plan_moves.move_view(self, request, self.row_of(request, object_id))
 
+    @operation("Try another price", icon="calculate", permission=VIEW_INVOICE, url_path="try-price")
+    def try_price(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask what another usage price would have brought."""
+        plan = self.row_of(request, object_id)
+        return HttpResponseRedirect(f"{reverse('admin:billing_price_trial')}?{urlencode({'plan': plan.code})}")
+
     @operation("Copy", icon="content_copy", permission=ADD_PLAN, url_path="copy")
     def copy(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Create another plan, filled in with this one."""
@@ -122,6 +130,7 @@ class PlanAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Return the pages, with that of the form's examples."""
         return [
+            guarded(self, "price-trial/", partial(price_trials.page, self), name="billing_price_trial", permission=VIEW_INVOICE),
             guarded(self, "examples/", self.examples, name="billing_plan_examples", permission=ADD_PLAN),
             *super().get_urls(),
         ]

@@ -46,6 +46,7 @@ urlpatterns: list[URLPattern] = [
     path(f"plan-moves/{PLAN_MOVE_PATH}", catalogue.OnePlanMove.as_view()),
     path(f"plan-moves/{PLAN_MOVE_PATH}/subscriptions", catalogue.MovedSubscriptions.as_view()),
     path("ratings", ratings.Ratings.as_view()),
+    path("price-trials", ratings.PriceTrials.as_view()),
     path("sellers", sellers.Sellers.as_view()),
     path("taxes", taxes.Taxes.as_view()),
     path(f"taxes/{REF_PATH}", taxes.OneTax.as_view()),

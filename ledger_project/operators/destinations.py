@@ -157,6 +157,8 @@ ACTIONS: Final = (
     Action("Create a customer", "add new", "form", "billing_customer_add", ADD_CUSTOMER),
     Action("Create a plan", "add new price pricing", "form", "billing_plan_add", ADD_PLAN),
     Action("Give a plan a trial", "free days test", "form of a plan, under its options", "billing_plan_add", ADD_PLAN),
+    Action("What would another price have brought?", "try simulate pricing compare raise cheaper dearer", "form",
+           "billing_price_trial", VIEW_INVOICE),
     Action("Retire a plan", "end stop selling sale withdraw", "on the plan's page", "billing_plan_changelist", ADD_PLAN),
     *_of_packs(),
     Action("Create a coupon", "add new discount voucher", "form", "billing_coupon_add", ADD_COUPON),

@@ -93,7 +93,11 @@ PRICING: Final = (
     Question("Make a coupon.", (Search("coupon", "Create a coupon"),), r"New coupon .*a percentage"),
     Question("Make a meter, and try it.", (Search("meter", "Create a meter"),), r"Expression"),
     Question("What is the next invoice of this customer?", (Search("lumen stud", "CUST-LUMEN"),), r"Next invoice .* of SUB-1003"),
-    Question("What would another price have brought?", reason="Nothing rates the usage of the past at other prices."),
+    Question(
+        "What would another price have brought?",
+        (Search("another price", "What would another price have brought"),),
+        r"The usage of invoiced periods is rated again.*Compute",
+    ),
     Question("Who is on this plan?", (Click("Subscriptions"),), r"SUB-1003.*Team"),
     Question("What income does each plan bring?", (), r"Income by plan .*Team [\d,.]+ EUR \(\d+%"),
     Question("Move all to version 2.", (Click("Catalogue"), Click("Team")), r"Move subscriptions"),

@@ -23,6 +23,7 @@ from billing.documents import credit_notes, credit_refunds, invoices, one_off_in
 from billing.documents.brand import Logo
 from billing.dunning import outcomes as mail_outcomes
 from billing.dunning import schemas as mail_schemas
+from billing.generator.run import price_trials
 from billing.metering import meters, usage
 from billing.orders import coupons, customers, plans, subscriptions, tax_declarations
 from billing.orders.overrides import Amounts
@@ -100,6 +101,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         purchase_schemas,
         intent_schemas,
         plan_move_schemas,
+        price_trials,
         mail_outcomes,
         credit_refunds,
         one_off_invoices,

@@ -350,7 +350,7 @@ class TiersField(RowsField):
 
     widget_class = TiersInput
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         cells: dict[str, Any] = {}
         for field in shape_of(Tier).fields:
             title = COLUMN_TITLES.get(field.name, pretty_name(field.name))
@@ -358,7 +358,7 @@ class TiersField(RowsField):
             cells[field.name] = cell
             cells[field.name].models = used_by(field.name)
         cells["up_to"].widget.attrs["placeholder"] = "no end"
-        super().__init__(cells, noun="Tier")
+        super().__init__(cells, noun="Tier", **options)
 
     def value_of(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{"up_to": None, **row} for row in rows]

@@ -1,4 +1,4 @@
-"""The call that computes the price of a quantity or of events."""
+"""The calls that compute what a quantity or events cost at a price, and what another price would have brought."""
 
 from fractions import Fraction
 from typing import Any
@@ -7,6 +7,9 @@ from django.http import HttpRequest
 
 from billing.api.endpoints import CATALOGUE, BillingEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
+from billing.api.schemas import price_trials as trials
+from billing.errors import NotFound
+from billing.generator.run.price_trials import NewPriceTrial, try_price
 from billing.rating.aggregation import KEPT, Event, Usage
 from billing.rating.limits import MAX_MINOR
 from billing.rating.money import decimal_text
@@ -49,6 +52,24 @@ class Ratings(BillingEndpoint):
         if known.groups:
             rated |= {"groups": _groups(price, known, fields["currency"])}
         return json_response(rated | price.conversion_facts(known))
+
+
+class PriceTrials(BillingEndpoint):
+    """Rates the usage of invoiced periods at another price, and stores nothing."""
+
+    @operation(
+        "tryPrice", "Ask what another price would have brought",
+        "Rates the usage of the plans' invoiced periods of the last months again at another price, exactly as invoices are: "
+        "money before and after, by version of the plans and for the customers for whom most would change, before coupons, tax, "
+        "and the minimum and maximum of a plan. Nothing is written, so the call needs no Idempotency-Key.",
+        tag=CATALOGUE, scope=BILLING_READ,
+        takes=RequestBody(shape_of(NewPriceTrial), {"three cents a call": trials.PRICE_TRIAL_BODY}),
+        responses={200: ResponseBody(trials.PriceTrialSerializer, trials.PRICE_TRIAL, "What it would have brought.")},
+        problems=[NotFound(resource="plan", ref="basic")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        trial = shape_of(NewPriceTrial).make(self.body(request, shape_of(NewPriceTrial)))
+        return json_response(trials.price_trial(try_price.execute(trial)))
 
 
 def _groups(price: Price, known: Usage, currency: str) -> list[dict[str, Any]]:

@@ -280,6 +280,8 @@ export const CALLS = {
   movedSubscriptions: {"id": "listMovedSubscriptions", "method": "GET", "path": "/v1/plan-moves/{move_id}/subscriptions", "query": ["limit", "cursor", "outcome"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Rate usage. */
   rateUsage: {"id": "rate", "method": "POST", "path": "/v1/ratings", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** Ask what another price would have brought. */
+  tryPrice: {"id": "tryPrice", "method": "POST", "path": "/v1/price-trials", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** List sellers. */
   sellers: {"id": "listSellers", "method": "GET", "path": "/v1/sellers", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** List taxes. */

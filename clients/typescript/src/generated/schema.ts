@@ -1716,6 +1716,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/price-trials": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["tryPrice"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sellers": {
         parameters: {
             query?: never;
@@ -6016,6 +6032,20 @@ export interface components {
              */
             invoices?: number;
         };
+        /** @description A usage price, and another one in its place. */
+        NewPriceTrial: {
+            /** @description The plans whose price it is, all of their versions; of one currency. */
+            plans: string[];
+            /** @description The key of a usage price of the plans; `overage` for that of their overage. */
+            price: string;
+            /** @description The other price. How usage is measured, its minimum and maximum, and its tax stay those of the plan. */
+            replaced_by: Omit<components["schemas"]["OveragePrice"], "model">;
+            /**
+             * Format: int64
+             * @description Periods that ended within this number of months. Default: `3`.
+             */
+            months?: number;
+        };
         /** @description Money of a payment intent to send back. */
         NewProviderRefund: {
             /**
@@ -7539,6 +7569,23 @@ export interface components {
              */
             percent_off?: string;
         };
+        /** @description What another price would have brought: `before_minor` was charged, `after_minor` would have been. */
+        PriceTrial: {
+            currency: string;
+            /** @description Periods that ended after this, and not after `until`. */
+            since: string;
+            until: string;
+            total: components["schemas"]["TrialSum"];
+            plans: components["schemas"]["TrialOfPlan"][];
+            /** @description At most 10, those first for whom most would change. */
+            customers: components["schemas"]["TrialOfCustomer"][];
+            /** @description How many subscriptions have such a period. */
+            subscriptions: number;
+            /** @description Periods at negotiated prices. They stay, and count in no sum. */
+            negotiated_periods: number;
+            /** @description False: there are more than 20,000 periods; others are left out. */
+            is_whole: boolean;
+        };
         /** @description A holder to promote. */
         PromotedHolder: {
             /** @description Whose credits move. */
@@ -8996,6 +9043,78 @@ export interface components {
         Transition: {
             /** @description The reason, for later questions. Default: `""`. */
             reason?: string;
+        };
+        /** @description The periods of a customer. */
+        TrialOfCustomer: {
+            periods: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            before_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            after_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            difference_minor: number;
+            customer: string;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description The periods of a version of a plan. */
+        TrialOfPlan: {
+            periods: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            before_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            after_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            difference_minor: number;
+            plan: string;
+            version: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description Periods added up, in minor units, before discounts and tax. */
+        TrialSum: {
+            periods: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            before_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            after_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            difference_minor: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @enum {string} */
         TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "payment.recorded" | "payment.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed" | "invoice.reminded" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "purchase.paid" | "purchase.granted" | "purchase.returned";
@@ -13728,6 +13847,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Rating"];
+                };
+            };
+        };
+    };
+    tryPrice: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPriceTrial"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceTrial"];
                 };
             };
         };

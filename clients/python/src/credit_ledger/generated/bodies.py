@@ -1732,11 +1732,11 @@ class OverageGraduatedPrice(TypedDict):
 
     model: Literal["graduated"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OverageGraduatedPriceNames]
-    tiers: list[UnitTier]
+    tiers: Sequence[UnitTier]
     flat_fee_at_zero: NotRequired[bool]
 
 
@@ -1752,13 +1752,13 @@ class OveragePackagePrice(TypedDict):
 
     model: Literal["package"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OveragePackagePriceNames]
-    unit_amount: str
-    free_units: NotRequired[str | float]
-    package_size: str | float
+    unit_amount: Decimal | str
+    free_units: NotRequired[Decimal | str | float]
+    package_size: Decimal | str | float
 
 
 class OveragePackagePriceNames(TypedDict):
@@ -1781,12 +1781,12 @@ class OverageUnitPrice(TypedDict):
 
     model: Literal["unit"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OverageUnitPriceNames]
-    unit_amount: str
-    free_units: NotRequired[str | float]
+    unit_amount: Decimal | str
+    free_units: NotRequired[Decimal | str | float]
 
 
 class OverageUnitPriceNames(TypedDict):
@@ -1801,11 +1801,11 @@ class OverageVolumePrice(TypedDict):
 
     model: Literal["volume"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OverageVolumePriceNames]
-    tiers: list[UnitTier]
+    tiers: Sequence[UnitTier]
 
 
 class OverageVolumePriceNames(TypedDict):
@@ -2159,6 +2159,20 @@ class PriceOverride(TypedDict):
 
     prices: NotRequired[Mapping[str, Mapping[str, Any]]]
     percent_off: NotRequired[Decimal | str]
+
+
+class PriceTrial(TypedDict):
+    """What another price would have brought: `before_minor` was charged, `after_minor` would have been."""
+
+    currency: str
+    since: str
+    until: str
+    total: TrialSum
+    plans: list[TrialOfPlan]
+    customers: list[TrialOfCustomer]
+    subscriptions: int
+    negotiated_periods: int
+    is_whole: bool
 
 
 class PromotedHolder(TypedDict):
@@ -2802,6 +2816,39 @@ class TransferOrder(TypedDict):
     bic: str | None
     bank: str | None
     due_date: str | None
+
+
+class TrialOfCustomer(TypedDict):
+    """The periods of a customer."""
+
+    periods: int
+    before_minor: int
+    after_minor: int
+    difference_minor: int
+    customer: str
+    exact_integers: NotRequired[dict[str, str]]
+
+
+class TrialOfPlan(TypedDict):
+    """The periods of a version of a plan."""
+
+    periods: int
+    before_minor: int
+    after_minor: int
+    difference_minor: int
+    plan: str
+    version: int
+    exact_integers: NotRequired[dict[str, str]]
+
+
+class TrialSum(TypedDict):
+    """Periods added up, in minor units, before discounts and tax."""
+
+    periods: int
+    before_minor: int
+    after_minor: int
+    difference_minor: int
+    exact_integers: NotRequired[dict[str, str]]
 
 
 class UnitBucket(TypedDict):

@@ -86,6 +86,7 @@ from credit_ledger.generated.bodies import (
     ObservedAccount,
     OneOffLine,
     OverageBody,
+    OveragePrice,
     OverCaptureEnum,
     OwnKey,
     Pack,
@@ -104,6 +105,7 @@ from credit_ledger.generated.bodies import (
     Price,
     PriceKindEnum,
     PriceOverride,
+    PriceTrial,
     PromotedHolder,
     ProviderRefund,
     Purchase,
@@ -3737,6 +3739,22 @@ def rate_usage(
             "already_billed": absent_if_none(already_billed),
             "credits_available": absent_if_none(credits_available),
         },
+    )
+
+
+def try_price(*, plans: Sequence[str], price: str, replaced_by: OveragePrice, months: int | None = None) -> Call[PriceTrial]:
+    """Ask what another price would have brought.
+
+    Rates the usage of the plans' invoiced periods of the last months again at another price, exactly as invoices are: money
+    before and after, by version of the plans and for the customers for whom most would change, before coupons, tax, and the
+    minimum and maximum of a plan. Nothing is written, so the call needs no Idempotency-Key.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "POST",
+        path("/v1/price-trials"),
+        body={"plans": plans, "price": price, "replaced_by": replaced_by, "months": absent_if_none(months)},
     )
 
 
