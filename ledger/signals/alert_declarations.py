@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
@@ -147,13 +147,14 @@ LOOK: Final = "INSERT INTO ledger_alert_look (alert, holder_id) VALUES (%s, %s)"
 COLUMNS: Final = "id, name, holder_id, credit_type, below, below_percent, days_left, rate_days, expiring_days, recorded_at"
 CURRENT: Final = f"""
     SELECT {COLUMNS} FROM (
-        SELECT DISTINCT ON (name, credit_type) * FROM ledger_alert
-        WHERE {{whose}} ORDER BY name, credit_type, id DESC
+        SELECT DISTINCT ON (holder_id, name, credit_type) * FROM ledger_alert
+        WHERE {{whose}} ORDER BY holder_id, name, credit_type, id DESC
     ) AS latest
     WHERE NOT is_ended
 """
-# Two queries, because no index serves IS NOT DISTINCT FROM.
+# More than one query, because no index serves IS NOT DISTINCT FROM.
 CURRENT_OF_HOLDER: Final = CURRENT.format(whose="holder_id = %s")
+CURRENT_OF_HOLDERS: Final = CURRENT.format(whose="holder_id = ANY(%s)")
 CURRENT_OF_ALL: Final = CURRENT.format(whose="holder_id IS NULL")
 
 
@@ -226,6 +227,11 @@ def _would_be(request: AlertWrite) -> AlertRow:
 def alerts_of(holder_id: str | None) -> list[Alert]:
     """Return the alerts that are declared for a holder alone, or without a holder for all holders."""
     return fetch_rows(_alert, CURRENT_OF_ALL) if holder_id is None else fetch_rows(_alert, CURRENT_OF_HOLDER, [holder_id])
+
+
+def alerts_of_holders(holder_ids: Sequence[str]) -> list[Alert]:
+    """Return the alerts that are declared for each of these holders alone."""
+    return fetch_rows(_alert, CURRENT_OF_HOLDERS, [list(holder_ids)])
 
 
 def _alert(*columns: Any) -> Alert:

@@ -22,13 +22,13 @@ from ledger.rules.accounts import AccountState
 from ledger.rules.budget_windows import HOUR_US, ROLLING, end_of, oldest_of
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS, sql_list
-from ledger.signals.alert_declarations import alerts_of, watching
+from ledger.signals.alert_declarations import alerts_of_holders, watching
 from ledger.signals.alert_states import BELOW_PERCENT, DAY_HOURS, DAYS_LEFT, GIVING, Alert, AlertSignal, AlertState, judge
 from ledger.values import encode_json
 
 STATES: Final = """
-    SELECT credit_type, alert, kind, is_crossed, is_depleted, crossings, crossed_at, facts::text, look_at
-    FROM ledger_alert_state WHERE holder_id = %s
+    SELECT holder_id, credit_type, alert, kind, is_crossed, is_depleted, crossings, crossed_at, facts::text, look_at
+    FROM ledger_alert_state WHERE holder_id = ANY(%s)
 """
 KEEP: Final = """
     INSERT INTO ledger_alert_state AS known
@@ -99,14 +99,18 @@ HOLDERS: Final = """
 """
 HOLDERS_AT_ONCE: Final = 200
 
+At = tuple[str, str]
+"""A credit type and the name of an alert."""
+
 
 class Watch:
     """The alerts and states of one holder, in the transaction of the feed."""
 
-    def __init__(self, holder: str, defaults: Sequence[Alert]) -> None:
+    def __init__(self, holder: str, alerts: Sequence[Alert], states: "dict[At, AlertState]") -> None:
+        """Watch by these alerts, some of which may be for all holders."""
         self.holder = holder
-        self.alerts = [*defaults, *alerts_of(holder)]
-        self.states = _states(holder) if self.alerts else {}
+        self.alerts = alerts
+        self.states = states
         self._before = dict(self.states)
         clock = clock_of(holder) if self.alerts else None
         self._clock_us = None if clock is None else to_us(clock)
@@ -118,7 +122,7 @@ class Watch:
     def crossed_now(self, now_us: int) -> list[AlertSignal]:
         """Return the signals of what the holder's accounts have crossed by now, without a new entry."""
         signals: list[AlertSignal] = []
-        self.states = self.states or _states(self.holder)
+        self.states = self.states or _states([self.holder]).get(self.holder, {})
         self._before |= self.states
         for last in fetch_rows(lambda *row: entry_from_row(row), LAST_ENTRIES, [self.holder]):
             signals += self._judge_all(_account(last, self._clock_us or max(now_us, last.recorded_us)), None)
@@ -178,14 +182,33 @@ def _account(entry: Entry, now_us: int) -> AccountState:
     return AccountState(entry.holder_id, entry.credit_type, now_us).after(entry)._replace(now_us=now_us)
 
 
-def _states(holder: str) -> dict[tuple[str, str], AlertState]:
-    return dict(fetch_rows(_known, STATES, [holder]))
+def watch_all(holders: Sequence[str], defaults: Sequence[Alert]) -> dict[str, Watch]:
+    """Return the watches of these holders, in their order.
+
+    Args:
+        defaults: the alerts for all holders.
+    """
+    own: dict[str, list[Alert]] = {}
+    for alert in alerts_of_holders(holders):
+        assert alert.holder_id is not None
+        own.setdefault(alert.holder_id, []).append(alert)
+    states = _states([holder for holder in holders if defaults or holder in own])
+    return {holder: Watch(holder, [*defaults, *own.get(holder, ())], states.get(holder, {})) for holder in holders}
 
 
-def _known(credit_type: str, alert: str, kind: str, *columns: Any) -> tuple[tuple[str, str], AlertState]:
+def _states(holders: Sequence[str]) -> dict[str, dict[At, AlertState]]:
+    states: dict[str, dict[At, AlertState]] = {}
+    if holders:
+        for holder, at, state in fetch_rows(_known, STATES, [list(holders)]):
+            states.setdefault(holder, {})[at] = state
+    return states
+
+
+def _known(holder: str, credit_type: str, alert: str, kind: str, *columns: Any) -> tuple[str, At, AlertState]:
     is_crossed, is_depleted, crossings, crossed_at, facts, look_at = columns
     crossed_us, look_us = (None if at is None else to_us(at) for at in (crossed_at, look_at))
-    return (credit_type, alert), AlertState(kind, is_crossed, is_depleted, crossings, crossed_us, json.loads(facts), look_us)
+    state = AlertState(kind, is_crossed, is_depleted, crossings, crossed_us, json.loads(facts), look_us)
+    return holder, (credit_type, alert), state
 
 
 def _first_facts(alert: Alert, account: AccountState, last: int) -> Mapping[str, Any]:

@@ -9,7 +9,8 @@ Note [No entry is passed over]
     an account from that look until its next entry; once a day all accounts are looked at. Neither can lose or repeat an entry:
     the number decides.
     All accounts of a holder are read in one statement, so their entries are in the order of their times, which are read under
-    one lock.
+    one lock. Under load most holders have an entry or two since the last look: they are read many at once, up to
+    FEW_ENTRIES of an account. Who has more is read alone, piece by piece.
 """
 
 import json
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection, transaction
 
+from ledger import conf
 from ledger.database.horizon import find_horizon
 from ledger.database.lock_names import SIGNAL_FEED
 from ledger.database.locks import try_advisory_lock
@@ -32,7 +34,7 @@ from ledger.rules.instants import from_us, to_text, to_us
 from ledger.signals import alert_watching
 from ledger.signals.alert_declarations import alerts_of
 from ledger.signals.alert_states import Alert, AlertSignal
-from ledger.signals.alert_watching import Watch
+from ledger.signals.alert_watching import Watch, watch_all
 from ledger.signals.budget_reports import BudgetReports
 from ledger.signals.types import BUDGET_EXCEEDED, types_of
 from ledger.values import encode_json
@@ -42,7 +44,11 @@ PATIENCE_SECONDS: Final = 1.0
 SLOTS_WITH: Final = 5_000
 """About how many entries one round looks at for accounts."""
 ENTRIES_AT_ONCE: Final = 2_000
-"""How many entries of an account one round reads."""
+"""How many entries of an account are read at once."""
+HOLDERS_IN_ONE: Final = 100
+"""How many holders are read at once; on a cluster one, because each statement about one holder goes to the holder's node only."""
+FEW_ENTRIES: Final = 20
+"""How many entries of an account are read at once, if its holder is read with others."""
 SPREAD_AT_ONCE: Final = 5_000
 
 # The types that somebody gets, and since when there is a webhook or an alert. A webhook that is disabled still collects; one that
@@ -90,10 +96,11 @@ HOLDERS: Final = """
     ) AS found
     ORDER BY holder_id
 """
-POSITIONS: Final = "SELECT credit_type, sequence FROM ledger_signal_position WHERE holder_id = %s"
+OF_ONE, OF_MANY = "= %(holder)s", "= ANY(%(holders)s)"
+POSITIONS: Final = "SELECT holder_id, credit_type, sequence FROM ledger_signal_position WHERE holder_id {whose}"
 ACCOUNTS: Final = """
-    SELECT credit_type, ledger_sequence_at(holder_id, credit_type, %(since)s::timestamptz - interval '1 microsecond')
-    FROM ledger_entry WHERE holder_id = %(holder)s AND sequence = 1 AND NOT credit_type = ANY(%(known)s)
+    SELECT holder_id, credit_type, ledger_sequence_at(holder_id, credit_type, %(since)s::timestamptz - interval '1 microsecond')
+    FROM ledger_entry WHERE holder_id {whose} AND sequence = 1 AND (%(known)s::jsonb -> holder_id ->> credit_type) IS NULL
 """
 # One statement, so one snapshot: see Note [No entry is passed over]. An account without a position is newer than they.
 ENTRIES: Final = f"""
@@ -103,16 +110,17 @@ ENTRIES: Final = f"""
         CROSS JOIN LATERAL (
             SELECT * FROM ledger_entry AS own
             WHERE own.holder_id = first.holder_id AND own.credit_type = first.credit_type
-                AND own.sequence > COALESCE((%(positions)s::jsonb ->> first.credit_type)::bigint, 0)
+                AND own.sequence > COALESCE((%(positions)s::jsonb -> first.holder_id ->> first.credit_type)::bigint, 0)
             ORDER BY own.sequence
             LIMIT %(most)s
         ) AS e
-        WHERE first.holder_id = %(holder)s AND first.sequence = 1
+        WHERE first.holder_id {{whose}} AND first.sequence = 1
     ) AS found
 """
 MOVE: Final = """
     INSERT INTO ledger_signal_position AS known (holder_id, credit_type, sequence)
-    SELECT %s, moved.key, moved.value::bigint FROM jsonb_each_text(%s::jsonb) AS moved
+    SELECT moved.holder_id, moved.credit_type, moved.sequence
+    FROM jsonb_to_recordset(%s::jsonb) AS moved (holder_id text, credit_type text, sequence bigint)
     ON CONFLICT (holder_id, credit_type) DO UPDATE SET sequence = EXCLUDED.sequence
 """
 STORE: Final = """
@@ -198,8 +206,7 @@ def feed_all_accounts() -> Fed:
             subscribed = _subscribed()
             holders = fetch_rows(str, ALL_HOLDERS, [after, HOLDERS_AT_ONCE]) if subscribed is not None else []
             if subscribed is not None:
-                for holder in holders:
-                    _feed_holder(fed, holder, subscribed)
+                _feed_holders(fed, holders, subscribed)
             _spread_all()
         after = holders[-1] if holders else None
     return fed
@@ -238,7 +245,7 @@ def _look_at_alerts(fed: Fed) -> None:
             page = alert_watching.next_page()
             holders = alert_watching.due_holders() if page is None else page.holders
             for holder in holders:
-                _feed_holder(fed, holder, subscribed)
+                _feed_holders(fed, [holder], subscribed)
                 _look_at(holder, subscribed)
             if page is not None:
                 alert_watching.note(page)
@@ -248,10 +255,10 @@ def _look_at_alerts(fed: Fed) -> None:
 
 def _look_at(holder: str, subscribed: Subscribed) -> None:
     now_us = to_us(fetch_value(_as_it_is, "SELECT clock_timestamp()"))
-    watch = Watch(holder, subscribed.defaults)
+    watch = watch_all([holder], subscribed.defaults)[holder]
     signals = watch.crossed_now(now_us)
     watch.keep()
-    _store(holder, [_row_of(signal, to_text(now_us)) for signal in signals if signal.type in subscribed.types])
+    _store([_row_of(signal, holder, to_text(now_us)) for signal in signals if signal.type in subscribed.types])
 
 
 def _feed_slice(fed: Fed, subscribed: Subscribed, place: datetime | None, until: datetime | None) -> tuple[datetime, bool]:
@@ -265,8 +272,7 @@ def _feed_slice(fed: Fed, subscribed: Subscribed, place: datetime | None, until:
     now = fetch_value(_as_it_is, "SELECT clock_timestamp()")
     full_at = fetch_value(_as_it_is, SLICE_END, {"since": begin, "most": SLOTS_WITH})
     end = min(full_at or now, now)
-    for holder in fetch_rows(str, HOLDERS, {"since": begin, "until": end}):
-        _feed_holder(fed, holder, subscribed)
+    _feed_holders(fed, fetch_rows(str, HOLDERS, {"since": begin, "until": end}), subscribed)
     if until is not None:
         with connection.cursor() as cursor:
             cursor.execute(MOVE_FEED, [min(end, until)])
@@ -277,72 +283,105 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _feed_holder(fed: Fed, holder: str, subscribed: Subscribed) -> None:
-    """Read all of the holder's entries behind the positions."""
-    fed.holders += 1
-    read = ENTRIES_AT_ONCE
-    while read >= ENTRIES_AT_ONCE:
-        read = _feed_piece(holder, subscribed)
-        fed.entries += read
+def _feed_holders(fed: Fed, holders: Sequence[str], subscribed: Subscribed) -> None:
+    """Read all entries of the holders behind the positions."""
+    at_once = 1 if conf.DISTRIBUTED.value else HOLDERS_IN_ONE
+    fed.holders += len(holders)
+    for first in range(0, len(holders), at_once):
+        part = holders[first : first + at_once]
+        for holder in _feed_piece(fed, part, subscribed, most=FEW_ENTRIES if len(part) > 1 else ENTRIES_AT_ONCE):
+            while _feed_piece(fed, [holder], subscribed, most=ENTRIES_AT_ONCE):
+                pass
 
 
-def _feed_piece(holder: str, subscribed: Subscribed) -> int:
-    """Read a piece of them; return how many entries that were, fewer than ENTRIES_AT_ONCE at the end."""
-    positions = dict(fetch_rows(_row, POSITIONS, [holder]))
-    positions |= dict(fetch_rows(_row, ACCOUNTS, {"holder": holder, "since": subscribed.since, "known": list(positions)}))
-    parameters = {"holder": holder, "positions": json.dumps(positions), "most": ENTRIES_AT_ONCE}
-    entries = _up_to_the_first_end(fetch_rows(lambda *row: entry_from_row(row), ENTRIES, parameters))
-    if entries:
-        watch = Watch(holder, subscribed.defaults)
+def _feed_piece(fed: Fed, holders: Sequence[str], subscribed: Subscribed, *, most: int) -> list[str]:
+    """Read up to `most` entries of each account of the holders; return the holders who may have more."""
+    whose = OF_ONE if len(holders) == 1 else OF_MANY
+    these = {"holder": holders[0], "holders": list(holders)}
+    positions: dict[str, dict[str, int]] = {}
+    for holder, credit_type, sequence in _rows(POSITIONS, whose, these):
+        positions.setdefault(holder, {})[credit_type] = sequence
+    for holder, credit_type, sequence in _rows(
+        ACCOUNTS, whose, these | {"since": subscribed.since, "known": json.dumps(positions)}
+    ):
+        positions.setdefault(holder, {})[credit_type] = sequence
+    entries: dict[str, list[Entry]] = {}
+    for row in _rows(ENTRIES, whose, these | {"positions": json.dumps(positions), "most": most}):
+        entry = entry_from_row(row)
+        entries.setdefault(entry.holder_id, []).append(entry)
+    return _tell(fed, entries, subscribed, most) if entries else []
+
+
+def _rows(sql: str, whose: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return fetch_rows(lambda *row: row, sql.replace("{whose}", whose), parameters)
+
+
+def _tell(fed: Fed, entries: dict[str, list[Entry]], subscribed: Subscribed, most: int) -> list[str]:
+    """Make the signals of entries, by holder, and move the positions behind them; return the holders who may have more."""
+    watches = watch_all(sorted(entries), subscribed.defaults)
+    moved: dict[tuple[str, str], int] = {}
+    signals: list[dict[str, Any]] = []
+    unfinished, on_clocks = [], set()
+    for holder, watch in watches.items():
+        read, is_all = _up_to_the_first_end(entries[holder], most)
+        if not is_all:
+            unfinished.append(holder)
+        if any(entry.clock_us is not None for entry in read):
+            on_clocks.add(holder)
+        fed.entries += len(read)
         reports = BudgetReports(holder)
-        signals = [each for entry in entries for each in _causes(entry, watch, reports, subscribed.types)]
-        with connection.cursor() as cursor:
-            cursor.execute(MOVE, [holder, json.dumps({entry.credit_type: entry.sequence for entry in entries})])
+        signals += [each for entry in read for each in _causes(entry, watch, reports, subscribed.types)]
+        moved |= {(holder, entry.credit_type): entry.sequence for entry in read}
         watch.keep()
         reports.keep()
-        _store(holder, signals)
-    if any(entry.clock_us is not None for entry in entries):
+    names = ("holder_id", "credit_type", "sequence")
+    with connection.cursor() as cursor:
+        cursor.execute(MOVE, [json.dumps([dict(zip(names, (*at, last), strict=True)) for at, last in moved.items()])])
+    _store(signals)
+    for holder in sorted(on_clocks):
         _look_at(holder, subscribed)
-    return len(entries)
-
-
-def _row(*row: Any) -> tuple[Any, ...]:
-    return row
+    return unfinished
 
 
 def _causes(entry: Entry, watch: Watch, reports: BudgetReports, subscribed: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Yield the signals of an entry, and then those of what it crosses."""
     occurred_at = to_text(entry.recorded_us)
+    holder = entry.holder_id
     for name in types_of(entry):
         if name in subscribed:
-            yield {"type": name, "credit_type": entry.credit_type, "sequence": entry.sequence, "occurred_at": occurred_at}
+            of = {"holder_id": holder, "credit_type": entry.credit_type, "sequence": entry.sequence}
+            yield {"type": name, **of, "occurred_at": occurred_at}
     for signal in watch.crossed_by(entry):
         if signal.type in subscribed:
-            yield _row_of(signal, occurred_at)
+            yield _row_of(signal, holder, occurred_at)
     if BUDGET_EXCEEDED.name in subscribed:
         for signal in reports.exceeded_by(entry):
-            yield _row_of(signal, occurred_at)
+            yield _row_of(signal, holder, occurred_at)
 
 
-def _row_of(signal: AlertSignal, occurred_at: str) -> dict[str, Any]:
-    return {"type": signal.type, "credit_type": signal.data["credit_type"], "data": signal.data, "occurred_at": occurred_at}
+def _row_of(signal: AlertSignal, holder: str, occurred_at: str) -> dict[str, Any]:
+    of = {"holder_id": holder, "credit_type": signal.data["credit_type"]}
+    return {"type": signal.type, **of, "data": signal.data, "occurred_at": occurred_at}
 
 
-def _store(holder: str, signals: Sequence[dict[str, Any]]) -> None:
+def _store(signals: Sequence[dict[str, Any]]) -> None:
     if signals:
-        rows = [{"place": place, "holder_id": holder, **each} for place, each in enumerate(signals)]
         with connection.cursor() as cursor:
-            cursor.execute(STORE, [encode_json(rows)])
+            cursor.execute(STORE, [encode_json([{"place": place, **each} for place, each in enumerate(signals)])])
 
 
-def _up_to_the_first_end(entries: list[Entry]) -> list[Entry]:
-    """Return a holder's entries in the order in which they were recorded, up to where those of one account may go on unread."""
+def _up_to_the_first_end(entries: list[Entry], most: int) -> tuple[list[Entry], bool]:
+    """Return a holder's entries in the order in which they were recorded, up to where those of one account may go on unread.
+
+    Returns:
+        The entries, and whether no account has more of them.
+    """
     by_type: dict[str, list[Entry]] = {}
     for entry in entries:
         by_type.setdefault(entry.credit_type, []).append(entry)
-    ends = [of_type[-1].recorded_us for of_type in by_type.values() if len(of_type) == ENTRIES_AT_ONCE]
+    ends = [of_type[-1].recorded_us for of_type in by_type.values() if len(of_type) == most]
     in_order = sorted(entries, key=lambda entry: (entry.recorded_us, entry.credit_type, entry.sequence))
-    return [entry for entry in in_order if not ends or entry.recorded_us <= min(ends)]
+    return [entry for entry in in_order if not ends or entry.recorded_us <= min(ends)], not ends
 
 
 def _spread_all() -> None:

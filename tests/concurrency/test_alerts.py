@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -50,9 +50,9 @@ def two_workers_meet(monkeypatch: pytest.MonkeyPatch, holder: str, *, both: bool
     is_reading, may_go_on = threading.Event(), threading.Event()
     meet = threading.Barrier(2)
 
-    def states(asked: str) -> Any:
+    def states(asked: Sequence[str]) -> Any:
         found = read(asked)
-        if asked == holder and connection.in_atomic_block:
+        if holder in asked and connection.in_atomic_block:
             if both:
                 with suppress(threading.BrokenBarrierError):
                     meet.wait(HANGS_S)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from ledger import services
 from ledger.database.statements import fetch_rows
@@ -81,6 +82,42 @@ def test_entries_of_a_holder_are_in_the_order_in_which_they_were_recorded_over_a
     recorded = [grant("ada", credit_type=name) for name in "aababbbaaaab"]
     feed()
     assert [(credit_type, sequence) for _, _, credit_type, sequence in told()] == [(e.credit_type, e.sequence) for e in recorded]
+
+
+def test_holders_are_read_many_at_once_and_one_with_more_entries_to_the_end(
+    db: None, webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "FEW_ENTRIES", 2)
+    webhook("entry.recorded")
+    for holder in ("ada", "bea", "cy"):
+        for _ in range(5 if holder == "bea" else 1):
+            grant(holder)
+    grant("bea", credit_type="seats")
+    assert feed() == feeding.Fed(entries=8, holders=3)
+    assert sorted(told()) == sorted(
+        [
+            ("entry.recorded", "ada", "credits", 1),
+            *[("entry.recorded", "bea", "credits", sequence) for sequence in range(1, 6)],
+            ("entry.recorded", "bea", "seats", 1),
+            ("entry.recorded", "cy", "credits", 1),
+        ]
+    )
+    assert [each[2:] for each in told() if each[1] == "bea"] == [*[("credits", n) for n in range(1, 6)], ("seats", 1)]
+    assert feed().entries == 0
+
+
+@pytest.mark.one_node("on a cluster each holder is read at its node")
+def test_more_holders_take_no_more_statements(db: None, webhook: MakeWebhook) -> None:
+    webhook("entry.recorded")
+
+    def statements(*holders: str) -> int:
+        for holder in holders:
+            grant(holder)
+        with CaptureQueriesContext(connection) as queries:
+            feed()
+        return len(queries)
+
+    assert statements("ada", "bea") == statements("cy", "dan", "eve", "fay", "gus")
 
 
 def test_a_look_in_many_slices_finds_every_account(db: None, webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
