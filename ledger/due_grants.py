@@ -11,14 +11,15 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
-from ledger import conf, rules
+from ledger import conf
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.errors import IdempotencyKeyReused, LotLimit
 from ledger.journal import ENTRY_BY_KEY, LockedAccount, fetch_entry
 from ledger.previews import AccountRef
-from ledger.rules import Entry, RecurringGrant
-from ledger.rules.entries import BY_THE_LEDGER
+from ledger.rules.decisions import recurring_rules
+from ledger.rules.entries import BY_THE_LEDGER, Entry
 from ledger.rules.instants import from_us, to_us, us_of
+from ledger.rules.recurring_terms import RecurringGrant
 
 RECURRING_GRANTS: Final = """
 SELECT r.name, r.setting, s.counterpart, l.metadata, l.sequence, l.amount
@@ -106,7 +107,7 @@ def with_due_grants(account: LockedAccount, entries: list[Entry] | None = None) 
     """Collect the grants that are due in an account, and return it after them. See Note [By the clock, without a job].
 
     A grant that cannot be made, because the account has too many lots or another request has used its key, prevents no write: it
-    stays due, and the worker says why. Many periods that have left nothing by now are one entry: see `rules.grant_period`.
+    stays due, and the worker says why. Many periods that have left nothing by now are one entry: see `grant_period`.
 
     Args:
         entries: gets the entries that were collected.
@@ -142,11 +143,11 @@ def collect_period(account: LockedAccount, recurring: RecurringGrant, known: dic
     terms, start_us = recurring.terms, recurring.next_us
     assert terms is not None
     assert start_us is not None
-    key = rules.key_of(recurring, account.state.credit_type)
+    key = recurring_rules.key_of(recurring, account.state.credit_type)
     if _has_key(account, key):
         raise IdempotencyKeyReused(idempotency_key=key)
     fills, looks_at_lots = terms.up_to is not None, terms.up_to is not None or terms.rollover_cap is not None
-    entries, after = rules.grant_period(
+    entries, after = recurring_rules.grant_period(
         account.state,
         recurring,
         lots=_lots_of(account, recurring.name) if looks_at_lots else (),

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ledger.database.statements import Loader, instant_us, integer
-from ledger.rules import Entry
 from ledger.rules.budget_states import decode_budgets, decode_counts, encode_budgets, encode_counts
 from ledger.rules.claims import decode_claims, encode_claims
 from ledger.rules.cost_shares import decode_changes, decode_costs, encode_costs
+from ledger.rules.entries import Entry
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn

@@ -28,16 +28,16 @@ from ledger.database.statements import Statement, array, boolean, instant_us, in
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.previews import AccountRef, Preview
-from ledger.rules import AccountState, Entry, Request
+from ledger.rules.accounts import AccountState
 from ledger.rules.budget_states import NO_STEPS, Budget, CounterKey, Counts, counting, decode_budgets, decode_counts
 from ledger.rules.claims import decode_claims
 from ledger.rules.cost_shares import decode_costs
-from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
+from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode
 from ledger.rules.overage import decode_overage
-from ledger.rules.requests import BETWEEN_HOLDERS
+from ledger.rules.requests import BETWEEN_HOLDERS, Request
 
 LOOKUPS_AT_ONCE: Final = 32
 """How many lookups go to the server at once from work that yields to other work."""

@@ -15,7 +15,8 @@ from django.db import connection, transaction
 
 from ledger.database.locks import previewing
 from ledger.database.transactions import joins, own_or_joined
-from ledger.rules import AccountState, Entry
+from ledger.rules.accounts import AccountState
+from ledger.rules.entries import Entry
 
 ONE_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 

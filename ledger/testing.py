@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from ledger import services
 from ledger.database.truncation import allow_truncate
 from ledger.errors import NotInTransaction
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 
 __all__ = [
     "FixedClock", "GrantFactory", "HoldFactory", "SpendFactory", "allow_truncate", "api_key", "holder_with_credits", "unique",

@@ -304,7 +304,7 @@ SPECTACULAR_SETTINGS = {
         "BudgetModeEnum": ["hard", "soft"],
         "DeliveryStateEnum": ["pending", "delivered", "given_up"],
         "ApiKeyStateEnum": ["active", "expired", "revoked"],
-        "EntryKindEnum": "ledger.rules.KINDS",
+        "EntryKindEnum": "ledger.rules.kinds.KINDS",
         "SourceEnum": ["purchased", "promotional"],
         "IntervalEnum": ["day", "week", "month", "year"],
         "UnitEnum": ["day", "week", "month", "quarter", "half_year", "year"],

@@ -10,10 +10,12 @@ from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.idempotent_forms import DryRun
 from ledger.reads import Balance
 from ledger.records import UseCase
-from ledger.rules import AccountState, Entry, Lot
+from ledger.rules.accounts import AccountState
 from ledger.rules.credit_units import CreditUnit
+from ledger.rules.entries import Entry
 from ledger.rules.entry_texts import entry_text
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.lots import Lot
 from ledger.rules.purpose_texts import purpose_words
 from ledger.rules.requests import Request
 from ledger.units import unit_of

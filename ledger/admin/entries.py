@@ -37,10 +37,10 @@ from ledger.admin.links import account_link, entries_url, entry_link, rate_link,
 from ledger.admin.related_entries import Related, arrivals, is_digest_right, is_hold, previous_digest
 from ledger.models import EntryListing
 from ledger.operators.permissions import REFUND_SPEND, REISSUE_LOT, RELEASE_HOLD, REVERSE_TRANSFER, REVOKE_GRANT
-from ledger.rules import KINDS, Entry
 from ledger.rules.credit_units import CreditUnit
+from ledger.rules.entries import Entry
 from ledger.rules.instants import to_us
-from ledger.rules.kinds import REFUNDABLE, taken_by
+from ledger.rules.kinds import KINDS, REFUNDABLE, taken_by
 from ledger.rules.rates import quantity_words
 from ledger.units import unit_of, units_of, with_units
 

@@ -18,11 +18,12 @@ from ledger.admin.kit.pages import shown_facts
 from ledger.admin.links import account_link, entry_link, refusal_link
 from ledger.errors import REFUSALS, Refused
 from ledger.models import EntryListing
-from ledger.rules import KINDS, Entry, Lot
 from ledger.rules.cost_shares import LotCosts
 from ledger.rules.credit_units import CreditUnit, currency_unit, plain_unit
+from ledger.rules.entries import Entry
 from ledger.rules.entry_texts import setting_text
-from ledger.rules.kinds import taken_by
+from ledger.rules.kinds import KINDS, taken_by
+from ledger.rules.lots import Lot
 from ledger.rules.purpose_texts import purpose_words
 
 

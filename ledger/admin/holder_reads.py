@@ -8,8 +8,8 @@ from django.db import connection
 
 from ledger import conf
 from ledger.models import EntryListing
-from ledger.rules import AccountState
 from ledger.rules import lots as lot_rules
+from ledger.rules.accounts import AccountState
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_us
 from ledger.rules.kinds import KINDS

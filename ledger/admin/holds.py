@@ -13,9 +13,8 @@ from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, instant_words
 from ledger.admin.kit.columns import table_of
 from ledger.admin.links import entry_link
-from ledger.rules import Hold
 from ledger.rules.credit_units import CreditUnit
-from ledger.rules.holds import Holds, decode_holds
+from ledger.rules.holds import Hold, Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.kinds import taken_by
 from ledger.rules.refusal_texts import are

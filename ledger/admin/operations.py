@@ -23,13 +23,17 @@ from ledger.errors import LedgerError
 from ledger.models import EntryListing
 from ledger.operators.approvals import NoStake, Stake, StakeRule
 from ledger.records import UseCase
-from ledger.rules import (
-    KINDS,
+from ledger.rules.budget_states import SETTINGS
+from ledger.rules.entries import Entry
+from ledger.rules.instants import from_us
+from ledger.rules.kinds import KINDS, taken_by
+from ledger.rules.lots import Lot
+from ledger.rules.refusal_texts import are
+from ledger.rules.requests import (
     BudgetRequest,
     ClockRequest,
     EndBudgetRequest,
     EndRecurringGrantRequest,
-    Entry,
     FreezeRequest,
     GrantRequest,
     IncomingTransfersRequest,
@@ -43,11 +47,6 @@ from ledger.rules import (
     TransferRequest,
     VoidRequest,
 )
-from ledger.rules.budget_states import SETTINGS
-from ledger.rules.instants import from_us
-from ledger.rules.kinds import taken_by
-from ledger.rules.lots import Lot
-from ledger.rules.refusal_texts import are
 from ledger.units import unit_of
 from ledger.values import HOLDER_ID, Holder
 

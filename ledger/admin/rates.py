@@ -28,8 +28,8 @@ from ledger.admin.operations import REASON
 from ledger.models import Rate, RateListing
 from ledger.operators.approvals import NoStake
 from ledger.operators.permissions import PUBLISH_RATE
-from ledger.rules import RateRequest
 from ledger.rules.credit_units import CreditUnit
+from ledger.rules.requests import RateRequest
 from ledger.units import unit_of, with_units
 from ledger.values import MAX_AMOUNT
 

@@ -17,9 +17,9 @@ from ledger.admin.kit.cells import number_text
 from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
 from ledger.operators.permissions import GRANT_CREDITS, REFUND_SPEND, RELEASE_HOLD
-from ledger.rules import KINDS
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.instants import to_us
+from ledger.rules.kinds import KINDS
 from ledger.rules.refusal_texts import Remedy, are, refusal_text, remedies
 
 LOOKED_AT_LATER = 1_000

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ledger.cluster.nodes import Node, Nodes
 from ledger.database.queues import Notify, Pending, threads
 from ledger.errors import ServerBusy
-from ledger.rules import Request
+from ledger.rules.requests import Request
 from ledger.services.group_commit import ExecuteAfterWaiting, GroupCommit, ResultOrError
 
 CONNECTIONS_TO_NODE: Final = 9

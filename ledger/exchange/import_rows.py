@@ -8,8 +8,15 @@ from typing import Any, Final, NamedTuple
 from ledger.errors import Invalid
 from ledger.exchange.files import Line, decode
 from ledger.records import Shape, field_of
-from ledger.rules import GrantRequest, RecurringGrantRequest, RefundRequest, Request, RevokeRequest, SpendRequest
-from ledger.rules.requests import REQUEST_OPTIONS
+from ledger.rules.requests import (
+    REQUEST_OPTIONS,
+    GrantRequest,
+    RecurringGrantRequest,
+    RefundRequest,
+    Request,
+    RevokeRequest,
+    SpendRequest,
+)
 from ledger.values import (
     MAX_REFERENCE_CHARACTERS,
     AppliesTo,

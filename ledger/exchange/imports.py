@@ -23,9 +23,9 @@ from ledger.errors import HolderBusy, IdempotencyKeyReused, Invalid, LedgerError
 from ledger.exchange.import_rows import KEY_PREFIX, OF, ImportRow
 from ledger.journal import LockedAccounts, key_hash
 from ledger.previews import AccountRef, preview
-from ledger.rules import Entry, GrantRequest, Request
-from ledger.rules.entries import BY_AN_IMPORT, BY_THE_LEDGER
+from ledger.rules.entries import BY_AN_IMPORT, BY_THE_LEDGER, Entry
 from ledger.rules.instants import to_us
+from ledger.rules.requests import GrantRequest, Request
 from ledger.services.execute import execute_one
 
 ROWS_AT_ONCE: Final = 1_000

@@ -16,13 +16,13 @@ from ledger.due_grants import with_due_grants
 from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.previews import preview
-from ledger.rules import AccountState, Entry, Lot
+from ledger.rules.accounts import AccountState
 from ledger.rules.claims import Claims, decode_claims
 from ledger.rules.cost_shares import LotCost, LotCosts, decode_costs
-from ledger.rules.entries import BY_THE_LEDGER
+from ledger.rules.entries import BY_THE_LEDGER, Entry
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
-from ledger.rules.lots import SINCE_ITS_GRANT, Lots, available, decode, in_burn_order, in_full, total
+from ledger.rules.lots import SINCE_ITS_GRANT, Lot, Lots, available, decode, in_burn_order, in_full, total
 from ledger.rules.overage import Overage, decode_overage
 from ledger.rules.pending import settled
 from ledger.rules.purposes import Purpose, Use

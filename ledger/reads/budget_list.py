@@ -10,8 +10,16 @@ from django.db import connection
 from ledger.budget_settings import last_settings
 from ledger.clocks import TimedStatement
 from ledger.database.statements import instant_us, parameter
-from ledger.rules import Budget
-from ledger.rules.budget_states import BY_HOLDER, Steps, counted_subject, decode_budgets, decode_counts, own_subject, parents_of
+from ledger.rules.budget_states import (
+    BY_HOLDER,
+    Budget,
+    Steps,
+    counted_subject,
+    decode_budgets,
+    decode_counts,
+    own_subject,
+    parents_of,
+)
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us
 

@@ -14,7 +14,7 @@ import orjson
 
 from ledger.database.statements import Loader, Statement, boolean, integer, parameter
 from ledger.reads.history import OF_ANY_KIND, SHOWN, ShownEntry, page_sql, select_list
-from ledger.rules import KINDS
+from ledger.rules.kinds import KINDS
 from ledger.values import encode_json
 
 SCANNED_ROWS: Final = 5_000

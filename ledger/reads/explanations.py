@@ -8,7 +8,7 @@ from ledger.database.statements import Statement, parameter
 from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.reads.account_state import lots_in_full
 from ledger.reads.history import entry
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS
 from ledger.rules.lots import MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, in_full

@@ -9,8 +9,8 @@ import orjson
 
 from ledger.database.statements import Loader, Statement, instant_us, integer, parameter
 from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
-from ledger.rules import Entry
 from ledger.rules.cost_shares import CostChanges, decode_changes
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, decode_drawn
 from ledger.rules.overage import Overage, decode_overage

@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ledger.database.statements import fetch_rows
-from ledger.rules import GrantPart, RecurringGrant, RecurringTerms
 from ledger.rules.instants import from_us
-from ledger.rules.recurring_terms import LARGEST_NAME
+from ledger.rules.recurring_terms import LARGEST_NAME, GrantPart, RecurringGrant, RecurringTerms
 
 MOST_UPCOMING = 100
 RECURRING_GRANTS = """

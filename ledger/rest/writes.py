@@ -34,8 +34,8 @@ from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 from ledger.rest.schemas import response_schemas
 from ledger.rest.schemas.parameters import BUDGET_PATH, HOLDER_PATH, IF_MATCH_HEADER, RECURRING_PATH, SEQUENCE_PATH
 from ledger.rest.schemas.request_schemas import BUDGET, HOLD, RECURRING_GRANT, WaitQuery, body_of, names_no_entry
-from ledger.rules import Entry, Request, ReversalRequest
-from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED, PricedRequest
+from ledger.rules.entries import Entry
+from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED, PricedRequest, Request, ReversalRequest
 from ledger.scopes import LABELLED_SCOPES
 
 LABEL_BOUND = LabelBound(label="member", value="ada")

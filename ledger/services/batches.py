@@ -19,7 +19,8 @@ from ledger.database.transactions import after_commit, in_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
-from ledger.rules import Entry, Request
+from ledger.rules.entries import Entry
+from ledger.rules.requests import Request
 from ledger.services import earlier_entries
 from ledger.services.coming_credits import start_what_is_due
 from ledger.services.execute import execute, execute_one, log_refusals

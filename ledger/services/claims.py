@@ -6,8 +6,9 @@ from typing import Any
 from ledger import journal
 from ledger.database.locks import Lock
 from ledger.database.statements import Statement, array
-from ledger.rules import ClaimRequest, Entry
 from ledger.rules.claims import MAX_CLAIMED_LOTS, MAX_CLAIMS, decode_claims
+from ledger.rules.entries import Entry
+from ledger.rules.requests import ClaimRequest
 from ledger.services.execute import execute_under
 
 AccountRef = tuple[str, str]

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ledger.database.transactions import joins
 from ledger.errors import InsufficientCredits, InsufficientCreditsTopUp, LedgerError
 from ledger.journal import Result
-from ledger.rules import Request
-from ledger.rules.requests import PricedRequest
+from ledger.rules.requests import PricedRequest, Request
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
-from ledger import journal, rules
+from ledger import journal
 from ledger.database.locks import Lock, holder_key
 from ledger.database.transactions import in_transaction
 from ledger.due_grants import with_due_grants
 from ledger.errors import LockBusy
 from ledger.records import UseCase, check
-from ledger.rules import (
+from ledger.rules.decisions import settlement
+from ledger.rules.entries import Entry
+from ledger.rules.overage import Overage
+from ledger.rules.requests import (
     BudgetRequest,
     CaptureRequest,
     ClockRequest,
@@ -17,13 +20,11 @@ from ledger.rules import (
     EndClaimRequest,
     EndOverageRequest,
     EndRecurringGrantRequest,
-    Entry,
     ExtendRequest,
     FreezeRequest,
     GrantRequest,
     HoldRequest,
     IncomingTransfersRequest,
-    Overage,
     OverageRequest,
     OverdraftRequest,
     RecurringGrantRequest,
@@ -86,7 +87,7 @@ def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool
                 raise LockBusy(key=holder_key(holder_id))
             granted: list[Entry] = []
             account = with_due_grants(accounts.account(holder_id, credit_type), granted)
-            entries, _ = rules.settle_due(account.state)
+            entries, _ = settlement.settle_due(account.state)
             accounts.collect(entries)
             accounts.append()
             return granted + entries

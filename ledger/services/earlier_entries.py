@@ -10,9 +10,10 @@ from ledger.database.statements import Statement, parameter
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.journal import LockedAccount, LockedAccounts, fetch_entry
 from ledger.previews import AccountRef
-from ledger.rules import Entry, Lot, debt_of
+from ledger.rules.decisions.refunds import debt_of
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
-from ledger.rules.lots import decode
+from ledger.rules.lots import Lot, decode
 
 ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
 

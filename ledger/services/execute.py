@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import transaction
 
-from ledger import conf, journal, rules
+from ledger import conf, journal
 from ledger.database.cluster import on_cluster
 from ledger.database.locks import Lock, holder_key, holder_lock
 from ledger.database.statements import wait_at_most
@@ -19,7 +19,35 @@ from ledger.database.transactions import after_commit, in_transaction
 from ledger.due_grants import others_than, recurring_grants, with_due_grants
 from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, InsufficientCredits, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccount, LockedAccounts, Result
-from ledger.rules import Entry, Request
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import (  # noqa: F401 - some only register what decides their requests
+    budget_rules,
+    claim_rules,
+    credit_rules,
+    hold_rules,
+    overage_rules,
+    recurring_rules,
+    refunds,
+    transfers,
+)
+from ledger.rules.entries import Entry
+from ledger.rules.requests import (
+    CaptureRequest,
+    ClockRequest,
+    EndRecurringGrantRequest,
+    ExtendRequest,
+    FreezeRequest,
+    HoldRequest,
+    RecurringGrantRequest,
+    RefundRequest,
+    ReissueRequest,
+    ReleaseRequest,
+    Request,
+    ReversalRequest,
+    RevokeRequest,
+    SpendRequest,
+    TransferRequest,
+)
 from ledger.services import earlier_entries
 from ledger.services.coming_credits import lacks_credits
 from ledger.services.group_commit import GroupCommit, ResultOrError
@@ -195,7 +223,7 @@ def unwrap(outcome: ResultOrError) -> Entry:
     return outcome.unwrap()
 
 
-def check_expectation(account: rules.AccountState, request: Request) -> None:
+def check_expectation(account: AccountState, request: Request) -> None:
     """Return, or raise AccountMovedOn if the account's last entry is not the entry that the request expects."""
     if request.expected_sequence is not None and request.expected_sequence != account.sequence:
         raise AccountMovedOn(expected=request.expected_sequence, sequence=account.sequence)
@@ -218,66 +246,66 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
         Refused, Invalid: by the rules.
     """
     match request:
-        case rules.SpendRequest(rate=None):
+        case SpendRequest(rate=None):
             state = _counting(account, request) if account.state.budgets else account.state
-            return rules.spend(state, request)
-        case rules.SpendRequest():
+            return credit_rules.spend(state, request)
+        case SpendRequest():
             amount, rating = priced(request)
-            return rules.spend(_counting(account, request), request, amount=amount, rating=rating)
-        case rules.RefundRequest():
+            return credit_rules.spend(_counting(account, request), request, amount=amount, rating=rating)
+        case RefundRequest():
             return _decide_refund(request, account)
-        case rules.RevokeRequest():
-            return rules.revoke(account.state, request, grant=_earlier(account, request, request.grant))
-        case rules.ReissueRequest():
-            return rules.reissue(account.state, request, opening=_earlier(account, request, request.lot))
-        case rules.HoldRequest():
+        case RevokeRequest():
+            return credit_rules.revoke(account.state, request, grant=_earlier(account, request, request.grant))
+        case ReissueRequest():
+            return credit_rules.reissue(account.state, request, opening=_earlier(account, request, request.lot))
+        case HoldRequest():
             amount, rating = priced(request)
-            return rules.hold(_counting(account, request), request, amount=amount, rating=rating)
-        case rules.CaptureRequest():
+            return hold_rules.hold(_counting(account, request), request, amount=amount, rating=rating)
+        case CaptureRequest():
             of_hold = _of_hold(account, request, request.hold)
             capture_amount, rating = priced_capture(request, of_hold["hold_entry"])
             state = _counting(account, of_hold["hold_entry"])
-            return rules.capture(state, request, amount=capture_amount, rating=rating, **of_hold)
-        case rules.ReleaseRequest():
+            return hold_rules.capture(state, request, amount=capture_amount, rating=rating, **of_hold)
+        case ReleaseRequest():
             of_hold = _of_hold(account, request, request.hold)
-            return rules.release(_counting(account, of_hold["hold_entry"]), request, **of_hold)
-        case rules.ExtendRequest():
-            return rules.extend(account.state, request, **_of_hold(account, request, request.hold))
-        case rules.FreezeRequest():
-            return rules.set_frozen(account.state, request, changes=earlier_entries.freezes(account))
-        case rules.ClockRequest():
+            return hold_rules.release(_counting(account, of_hold["hold_entry"]), request, **of_hold)
+        case ExtendRequest():
+            return hold_rules.extend(account.state, request, **_of_hold(account, request, request.hold))
+        case FreezeRequest():
+            return credit_rules.set_frozen(account.state, request, changes=earlier_entries.freezes(account))
+        case ClockRequest():
             if not conf.TEST_CLOCKS.value:
                 raise ClocksOff
-            return rules.set_clock(account.state, request, moves=earlier_entries.clock_moves(account))
-        case rules.RecurringGrantRequest():
+            return credit_rules.set_clock(account.state, request, moves=earlier_entries.clock_moves(account))
+        case RecurringGrantRequest():
             known = recurring_grants(account)
             others = others_than(request.recurring_grant, known)
-            return rules.set_recurring_grant(
+            return recurring_rules.set_recurring_grant(
                 account.state,
                 request,
                 known=known.get(request.recurring_grant),
                 others=others.number,
                 others_next_us=others.next_us,
             )
-        case rules.EndRecurringGrantRequest():
+        case EndRecurringGrantRequest():
             known = recurring_grants(account)
             others = others_than(request.recurring_grant, known)
-            return rules.end_recurring_grant(
+            return recurring_rules.end_recurring_grant(
                 account.state, request, known=known.get(request.recurring_grant), others_next_us=others.next_us
             )
-        case rules.TransferRequest():
+        case TransferRequest():
             target = with_due_grants(account.among.account(request.to, request.credit_type))
             is_accepted = earlier_entries.accepts_transfers(target)
-            departed, arrived = rules.transfer(_counting(account, request), target.state, request, is_accepted=is_accepted)
+            departed, arrived = transfers.transfer(_counting(account, request), target.state, request, is_accepted=is_accepted)
             return [*departed, *arrived]
-        case rules.ReversalRequest():
+        case ReversalRequest():
             return _decide_reversal(request, account)
         case _:
             entries: Sequence[Entry] = request.decision(account.state, request)
             return entries
 
 
-def _counting(account: LockedAccount, asking: Request | Entry | None) -> rules.AccountState:
+def _counting(account: LockedAccount, asking: Request | Entry | None) -> AccountState:
     """Return the account with what its budgets need to count a request, or what is done with a hold."""
     state = account.state
     if not state.budgets or asking is None:
@@ -285,12 +313,12 @@ def _counting(account: LockedAccount, asking: Request | Entry | None) -> rules.A
     return account.among.count_for((state.holder_id, state.credit_type), asking)
 
 
-def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequence[Entry]:
+def _decide_refund(request: RefundRequest, account: LockedAccount) -> Sequence[Entry]:
     spend = _earlier(account, request, request.spend)
     was_taken = spend is not None and spend.taken > 0
     later = earlier_entries.repayments(account, spend) if spend is not None and was_taken else []
     drawn = [grant for entry in (spend, *later) if entry is not None and entry.kind != "refund" for grant, _ in entry.drawn]
-    return rules.refund(
+    return refunds.refund(
         account.state,
         request,
         spend=spend,
@@ -302,12 +330,12 @@ def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequ
     )
 
 
-def _decide_reversal(request: rules.ReversalRequest, account: LockedAccount) -> Sequence[Entry]:
+def _decide_reversal(request: ReversalRequest, account: LockedAccount) -> Sequence[Entry]:
     transfer = _earlier(account, request, request.transfer)
     other = with_due_grants(account.among.account(request.to, request.credit_type))
     is_transfer = transfer is not None and transfer.kind == "transfer_out"
     arrivals = earlier_entries.arrivals(other, transfer) if transfer is not None and is_transfer else []
-    given, taken = rules.reverse(
+    given, taken = transfers.reverse(
         account.state,
         other.state,
         request,

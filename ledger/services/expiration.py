@@ -16,7 +16,7 @@ from django.db import Error, connection, connections
 
 from ledger.clocks import holders_time
 from ledger.errors import LedgerError, Misuse, Retryable, describe_failure
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.services.credits import book_expirations
 
 ACCOUNTS_PER_PAGE = 1_000

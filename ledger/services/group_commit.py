@@ -24,7 +24,7 @@ from ledger.database.locks import holder_key
 from ledger.database.queues import LIMIT, Pending, Queue, notify_callers, take_late, threads
 from ledger.errors import HolderBusy, LedgerError, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
-from ledger.rules import Request
+from ledger.rules.requests import Request
 from ledger.telemetry import tracing
 from ledger.telemetry.metrics import LOCK_WAIT_SECONDS
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ledger.errors import LedgerError, Refused
 from ledger.journal import Result
-from ledger.rules import Request
+from ledger.rules.requests import Request
 from ledger.services.coming_credits import lacks_credits
 from ledger.services.group_commit import ResultOrError
 from ledger.telemetry.metrics import (

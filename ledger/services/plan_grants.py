@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from ledger import due_grants, journal
 from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
-from ledger.rules import Entry, GrantPart, RecurringGrant
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.recurring_terms import GrantPart, RecurringGrant
 
 CREDIT_TYPES = "SELECT credit_type FROM ledger_recurring_grant WHERE holder_id = %s AND name = %s ORDER BY credit_type"
 SETTINGS = "SELECT sequence, counterpart FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)"

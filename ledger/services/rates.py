@@ -13,9 +13,10 @@ from ledger.database.transactions import in_transaction
 from ledger.errors import AmountLimit, IdempotencyKeyReused, Invalid, UnknownRate
 from ledger.models import Rate
 from ledger.records import UseCase
-from ledger.rules import MAX_AMOUNT, CaptureRequest, Entry, PricedRequest, QuoteRequest, RateComponent, RateRequest
+from ledger.rules.entries import Entry
 from ledger.rules.rates import WHOLE, Quantities, cost_of, quantities_of_all
-from ledger.values import encode_json
+from ledger.rules.requests import CaptureRequest, PricedRequest, QuoteRequest, RateComponent, RateRequest
+from ledger.values import MAX_AMOUNT, encode_json
 
 Quote = tuple[int, dict[str, Any]]
 

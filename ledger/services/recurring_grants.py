@@ -1,6 +1,6 @@
 """Makes the recurring grants that are due, one period of one recurring grant in each transaction.
 
-A period is granted as of its start, whenever this runs: see `rules.grant_period`. Any number of these runs may work at the same
+A period is granted as of its start, whenever this runs: see `grant_period`. Any number of these runs may work at the same
 time; each period is granted once, because a run reads under the holder's lock what is due, and each grant has the key of its
 period.
 """
@@ -28,7 +28,8 @@ from ledger.errors import (
     describe_failure,
 )
 from ledger.records import UseCase, check
-from ledger.rules import EndRecurringGrantRequest, Entry, RecurringGrantRequest
+from ledger.rules.entries import Entry
+from ledger.rules.requests import EndRecurringGrantRequest, RecurringGrantRequest
 from ledger.services.execute import execute_once
 from ledger.values import CreditType, Holder
 

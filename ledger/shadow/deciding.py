@@ -11,13 +11,23 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ledger import conf, rules
+from ledger import conf
 from ledger.errors import Invalid, LedgerError, Refused
 from ledger.rules import lots as lot_rules
 from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules, hold_rules, refunds, settlement
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold, encode_holds, parts_of
 from ledger.rules.lots import DEFAULT_PRIORITY, PURCHASED, SINCE_ITS_GRANT, Lot, Lots
+from ledger.rules.requests import (
+    CaptureRequest,
+    GrantRequest,
+    HoldRequest,
+    RefundRequest,
+    ReleaseRequest,
+    RevokeRequest,
+    SpendRequest,
+)
 from ledger.shadow.requests import BALANCE, REFERRING, ObservationRequest
 
 DECISION, OF_BALANCE = "decision", "balance"
@@ -76,7 +86,7 @@ def opened(request: ObservationRequest, now_us: int) -> AccountState:
 
 def follow(state: AccountState, balance: int) -> AccountState:
     """Return the state with exactly this much to spend. See Note [The shadow follows]."""
-    _, state = rules.settle_due(state)
+    _, state = settlement.settle_due(state)
     wanted, owed = max(balance, 0), max(-balance, 0)
     missing = wanted - lot_rules.available(state.lots, state.now_us)
     lots, sequence = state.lots, state.sequence
@@ -149,36 +159,38 @@ def _entries(state: AccountState, request: ObservationRequest, subject: Subject 
     match request.operation:
         case "grant":
             terms = {name: getattr(request, name) for name in ("source", "effective_at", "expires_at", "priority")}
-            return rules.grant(state, rules.GrantRequest(amount=amount or 0, **terms, **common))
+            return credit_rules.grant(state, GrantRequest(amount=amount or 0, **terms, **common))
         case "spend":
-            return rules.spend(state, rules.SpendRequest(amount=amount, **common))
+            return credit_rules.spend(state, SpendRequest(amount=amount, **common))
         case "hold":
-            return rules.hold(state, rules.HoldRequest(amount=amount, expires_at=request.expires_at, **common))
+            return hold_rules.hold(state, HoldRequest(amount=amount, expires_at=request.expires_at, **common))
         case "refund":
             assert subject is not None
-            return _refunded(state, rules.RefundRequest(spend=named, amount=amount, **common), subject)
+            return _refunded(state, RefundRequest(spend=named, amount=amount, **common), subject)
         case "revoke":
             grant = _entry_like(state, "grant", named, 1)
-            return rules.revoke(state, rules.RevokeRequest(grant=named, amount=amount, **common), grant=grant)
+            return credit_rules.revoke(state, RevokeRequest(grant=named, amount=amount, **common), grant=grant)
         case "capture":
             hold = _entry_like(state, "hold", named, 0)
-            capture = rules.CaptureRequest(hold=named, amount=amount, **common)
-            return rules.capture(state, capture, amount=amount, rating=None, hold_entry=hold, last_closing=_closing(state, named))
+            capture = CaptureRequest(hold=named, amount=amount, **common)
+            return hold_rules.capture(
+                state, capture, amount=amount, rating=None, hold_entry=hold, last_closing=_closing(state, named)
+            )
         case "release":
             hold = _entry_like(state, "hold", named, 0)
-            release = rules.ReleaseRequest(hold=named, **common)
-            return rules.release(state, release, hold_entry=hold, last_closing=_closing(state, named))
+            release = ReleaseRequest(hold=named, **common)
+            return hold_rules.release(state, release, hold_entry=hold, last_closing=_closing(state, named))
         case "expire":
-            return rules.settle_due(state)[0]
+            return settlement.settle_due(state)[0]
         case _:
             assert request.operation == BALANCE
             return ()
 
 
-def _refunded(state: AccountState, request: rules.RefundRequest, subject: Subject) -> Sequence[Entry]:
+def _refunded(state: AccountState, request: RefundRequest, subject: Subject) -> Sequence[Entry]:
     drawn = lot_rules.as_drawn(subject.parts)
     taken = lot_rules.total(subject.parts)
-    return rules.refund(
+    return refunds.refund(
         state,
         request,
         spend=_entry_like(state, "spend", request.spend, -taken)._replace(drawn=drawn),

@@ -19,10 +19,10 @@ from ledger.database.transactions import in_transaction
 from ledger.errors import Invalid
 from ledger.journal import LockedAccounts
 from ledger.records import check
-from ledger.rules import GrantRequest, VoidRequest
 from ledger.rules.accounts import AccountState
 from ledger.rules.instants import from_us
 from ledger.rules.lots import SINCE_ITS_GRANT, Lot, available
+from ledger.rules.requests import GrantRequest, VoidRequest
 from ledger.services.execute import execute_one, unwrap
 from ledger.shadow import deciding
 from ledger.shadow.observing import RECORD as RECORD_OBSERVATION

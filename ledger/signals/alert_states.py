@@ -9,9 +9,9 @@ Note [Once per crossing]
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
 from ledger.rules.budget_windows import HOUR_US, ROLLING, oldest_of, step_of
+from ledger.rules.entries import Entry
 from ledger.rules.instants import to_text
 from ledger.signals.types import DEPLETED, EXPIRING, LOW, RECOVERED
 

@@ -17,9 +17,9 @@ from django.db import connection
 from ledger.clocks import clock_of
 from ledger.database.statements import fetch_rows
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
-from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
 from ledger.rules.budget_windows import HOUR_US, ROLLING, end_of, oldest_of
+from ledger.rules.entries import Entry
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS, sql_list
 from ledger.signals.alert_declarations import alerts_of_holders, watching

@@ -7,9 +7,9 @@ from django.db import connection
 
 from ledger.database.statements import fetch_rows
 from ledger.errors import BudgetExceeded
-from ledger.rules import Entry
 from ledger.rules.budget_states import Budget, Steps, counted_subject, own_subject, parents_of
 from ledger.rules.budget_windows import HOUR_US, end_of
+from ledger.rules.entries import Entry
 from ledger.rules.instants import to_text, to_us
 from ledger.signals.alert_states import AlertSignal
 from ledger.signals.types import BUDGET_EXCEEDED

@@ -29,7 +29,7 @@ from ledger.database.statements import fetch_rows, fetch_value
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.errors import FeedUnavailable
 from ledger.reads.entry_feed import feed_end
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.signals import alert_watching
 from ledger.signals.alert_declarations import alerts_of

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ledger.database.statements import fetch_rows
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.values import encode_json, with_exact_integers
 
 EntryBody = Callable[[Entry], dict[str, Any]]

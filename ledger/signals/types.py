@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from ledger.rules import Entry, Overage
+from ledger.rules.entries import Entry
+from ledger.rules.overage import Overage
 from ledger.values import InvalidValue, Value, json_name
 
 

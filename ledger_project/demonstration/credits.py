@@ -13,12 +13,16 @@ from typing import Any, Final
 from django.apps import apps
 from django.db import transaction
 
-from ledger import journal, reads, rules, services
+from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.errors import Refused
 from ledger.models import CreditType
-from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules, refunds
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.lots import Lot
+from ledger.rules.requests import GrantRequest, RefundRequest, SpendRequest
 from ledger_project.demonstration.company import COMPANIES, RATES, TEAM, Company
 
 HISTORY: Final = timedelta(days=92)
@@ -41,7 +45,7 @@ def _history(company: Company, start_us: int, end_us: int) -> Iterator[Entry]:
     """Yield the entries of a company: welcome credits, packs when few credits are left, spends, and a refund now and then."""
     dice = random.Random(company.slug)
     account = AccountState(company.slug, "credits", start_us)
-    openings: dict[int, rules.Lot] = {}
+    openings: dict[int, Lot] = {}
     last: Entry | None
     number, last = 0, None
     while account.now_us < end_us:
@@ -51,16 +55,16 @@ def _history(company: Company, start_us: int, end_us: int) -> Iterator[Entry]:
                 **common, amount=2_000, source="promotional", reason="welcome credits",
                 expires_at=from_us(start_us + 30 * DAY_US), priority=50,
             )  # fmt: skip
-            entries = rules.grant(account, welcome)
+            entries = credit_rules.grant(account, welcome)
         elif account.available < 4 * company.a_day:
-            entries = rules.grant(account, _top_up(company, dice, common))
+            entries = credit_rules.grant(account, _top_up(company, dice, common))
         elif last is not None and last.kind == "spend" and dice.random() < 0.03:
             refund = RefundRequest(**common, spend=last.sequence, reason="the answer was cut off", reference=last.reference)
-            entries = rules.refund(
+            entries = refunds.refund(
                 account, refund, spend=last, refunded=0, terms=openings, expired_lot_policy="new-lot", new_lot_days=30
             )
         else:
-            entries = rules.spend(account, _spend(company, dice, common))
+            entries = credit_rules.spend(account, _spend(company, dice, common))
         account = account.after_all(entries)
         openings |= {entry.sequence: lot for entry in entries if entry.kind == "grant" and (lot := account.lot(entry.sequence))}
         last = entries[-1]

@@ -164,7 +164,7 @@ def _client(count: int) -> None:
 
     from ledger import services
     from ledger.errors import Retryable
-    from ledger.rules import SpendRequest
+    from ledger.rules.requests import SpendRequest
     from ledger.services.execute import GROUP_COMMIT, unwrap
 
     run = uuid.uuid4().hex[:8]

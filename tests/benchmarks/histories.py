@@ -20,15 +20,17 @@ from typing import Any
 
 import psycopg
 
-from ledger import rules
-from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
+from ledger.rules.accounts import AccountState
 from ledger.rules.budget_states import encode_budgets, encode_counts
 from ledger.rules.claims import encode_claims
 from ledger.rules.cost_shares import encode_costs
+from ledger.rules.decisions import credit_rules, refunds
+from ledger.rules.entries import Entry
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn
 from ledger.rules.overage import encode_overage
+from ledger.rules.requests import GrantRequest, RefundRequest, SpendRequest
 from ledger.values import encode_json
 
 ROWS_PER_STATEMENT = 5_000
@@ -73,16 +75,16 @@ class History:
         """The entries of the next request: mostly spends, grants where they are needed, a few refunds."""
         amount = self.random.randint(1, 2_000)
         if len(self.account.lots) < OPEN_LOTS or self.account.available < amount:
-            return rules.grant(self.account, self._grant())
+            return credit_rules.grant(self.account, self._grant())
         if self.last_spend is not None and self.random.random() < 0.01:
             spend, self.last_spend = self.last_spend, None
             request = RefundRequest(**self._common(), spend=spend.sequence, reason="model was unavailable")
-            return rules.refund(
+            return refunds.refund(
                 self.account, request, spend=spend, refunded=0, terms=self.openings, expired_lot_policy="new-lot", new_lot_days=30
             )
         reference = f"req_{self.random.getrandbits(64):016x}"
         request = SpendRequest(**self._common(), amount=amount, reason="chat completion", reference=reference)
-        return rules.spend(self.account, request)
+        return credit_rules.spend(self.account, request)
 
     def _grant(self) -> GrantRequest:
         """A grant as a shop would make it."""

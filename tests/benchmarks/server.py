@@ -141,7 +141,7 @@ class BenchmarkServer:
     def grant_to_all(self, prefix: str = "bench-", holders: int = HOLDERS) -> None:
         """Give every holder three lots, promotional and paid, that no benchmark uses up."""
         from ledger import services
-        from ledger.rules import GrantRequest
+        from ledger.rules.requests import GrantRequest
 
         terms: Sequence[dict[str, Any]] = ({"source": "promotional"}, {"priority": 50}, {})
         for first in range(0, holders, 300):

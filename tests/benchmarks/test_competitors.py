@@ -15,7 +15,7 @@ from django.db import connection
 from ledger import journal, services
 from ledger.database.locks import holder_key, lock_number
 from ledger.keys import api_keys
-from ledger.rules import SpendRequest
+from ledger.rules.requests import SpendRequest
 from ledger.services import execute
 from tests.benchmarks.clients import Load, send_load
 from tests.benchmarks.competitors import locking

@@ -105,7 +105,7 @@ def parts() -> dict[str, tuple[Work, Work]]:
     from ledger.rest.kit.requests import Request
     from ledger.rest.schemas import examples
     from ledger.rest.schemas.request_schemas import body_of
-    from ledger.rules import SpendRequest
+    from ledger.rules.requests import SpendRequest
 
     class Spend(serializers.Serializer[Any]):
         """As little as DRF needs to read what the spend says."""

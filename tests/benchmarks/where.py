@@ -114,11 +114,12 @@ def _parts() -> dict[str, float]:
     """CPU of the parts of a spend, in this process alone."""
     from django.db import connection, transaction
 
-    from ledger import entry_rows, rules
+    from ledger import entry_rows
     from ledger.rest.kit import parsing, rendering
     from ledger.rest.schemas import request_schemas, response_schemas
-    from ledger.rules import AccountState, Lot, SpendRequest
-    from ledger.rules.lots import decode, encode
+    from ledger.rules.accounts import AccountState
+    from ledger.rules.lots import Lot, decode, encode
+    from ledger.rules.requests import SpendRequest
 
     body = b'{"amount":120,"reason":"chat completion","reference":"req_1"}'
     shape = request_schemas.body_of(SpendRequest)
@@ -130,7 +131,7 @@ def _parts() -> dict[str, float]:
     request = read()
     lots = (Lot(1, 10**12, 1), Lot(2, 10**12, 1, None, 50), Lot(3, 10**12, 1, None, 100, "promotional"))
     account = AccountState("where-1", "credits", 1_700_000_000_000_000, 7, 3 * 10**12, 0, lots)
-    entry = rules.spend(account, request)[-1]
+    entry = credit_rules.spend(account, request)[-1]
     connection.ensure_connection()
     driver = connection.connection.pgconn
 
@@ -140,7 +141,7 @@ def _parts() -> dict[str, float]:
 
     return {
         "read the body: bytes, object, request": _least(lambda number: read(), 2_000),
-        "rules: lots, next entry, both digests": _least(lambda number: rules.spend(account, request), 2_000),
+        "rules: lots, next entry, both digests": _least(lambda number: credit_rules.spend(account, request), 2_000),
         "state from JSON and to JSON": _least(lambda number: decode(encode(lots)), 2_000),
         "the entry as parameters": _least(lambda number: entry_rows.parameters(entry), 2_000),
         "the answer": _least(lambda number: rendering.json_response(response_schemas.EntrySerializer.body(entry)), 2_000),
@@ -173,7 +174,7 @@ def _server(server: BenchmarkServer) -> dict[str, float]:
     from django.db import connection, transaction
 
     from ledger import journal, services
-    from ledger.rules import SpendRequest
+    from ledger.rules.requests import SpendRequest
 
     connection.ensure_connection()
     driver = connection.connection.pgconn
@@ -216,7 +217,7 @@ def _server(server: BenchmarkServer) -> dict[str, float]:
 
 def _group(size: int) -> Callable[[int], object]:
     """Makes a call that executes a group of spends."""
-    from ledger.rules import SpendRequest
+    from ledger.rules.requests import SpendRequest
     from ledger.services.execute import execute_group
 
     def one(number: int) -> object:

@@ -20,7 +20,7 @@ from unittest import mock
 from django.db import DatabaseError, connection, connections
 
 from ledger.database.locks import Lock, sqlstate
-from ledger.rules import Request
+from ledger.rules.requests import Request
 from ledger.services import execute
 from ledger.services.group_commit import ResultOrError
 from tests import nodes

@@ -16,7 +16,7 @@ from ledger.database.locks import WAIT_MANY
 from ledger.errors import HolderBusy
 from ledger.models import Batch
 from ledger.reads.lock_report import current_locks, known_names
-from ledger.rules import GrantRequest
+from ledger.rules.requests import GrantRequest
 from ledger_project.serving.postgres import Server
 
 NewHolder = Callable[[], str]

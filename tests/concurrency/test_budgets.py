@@ -12,7 +12,7 @@ import pytest
 from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import BudgetExceeded
-from ledger.rules import SpendRequest
+from ledger.rules.requests import SpendRequest
 
 NewHolder = Callable[[], str]
 RunThreads = Callable[..., list[Any]]

@@ -8,8 +8,10 @@ import pytest
 from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.journal import Result
-from ledger.rules import ClaimRequest, Entry, RefundRequest, SpendRequest, pending
+from ledger.rules import pending
 from ledger.rules.decisions import settlement
+from ledger.rules.entries import Entry
+from ledger.rules.requests import ClaimRequest, RefundRequest, SpendRequest
 from ledger.services.execute import execute_group
 from tests.concurrency.race_harness import NO_LOCK, RaceSchema
 

@@ -17,7 +17,7 @@ from ledger.database.pacing import yielding_to_quick_work
 from ledger.database.transactions import in_transaction
 from ledger.entry_rows import COLUMNS
 from ledger.errors import HolderBusy
-from ledger.rules import GrantRequest
+from ledger.rules.requests import GrantRequest
 from tests.benchmarks.histories import row
 from tests.nodes import lock_holder
 

@@ -10,7 +10,7 @@ import pytest
 
 from ledger import reads, services
 from ledger.errors import HolderFrozen
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from tests.concurrency.race_harness import NO_LOCK, RaceSchema
 
 MakeRaceSchema = Callable[..., RaceSchema]

@@ -23,7 +23,7 @@ from ledger.exchange.import_rows import ImportRow
 from ledger.exchange.imports import HOLDERS_OF_ROWS, ROWS_AT_ONCE, Importer, ImportSummary
 from ledger.journal import key_hash
 from ledger.models import Entry
-from ledger.rules import GrantRequest
+from ledger.rules.requests import GrantRequest
 from tests import nodes
 from tests.conftest import database_url, wait_until_waiting
 

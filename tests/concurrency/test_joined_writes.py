@@ -14,12 +14,13 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from ledger import journal, reads, rules, services
+from ledger import journal, reads, services
 from ledger.database import locks, transactions
 from ledger.database.locks import holder_key, lock_number, sqlstate
 from ledger.database.statements import fetch_value
 from ledger.errors import HolderBusy, InsufficientCredits, LocksOutOfOrder, SequenceTaken, UnsafeDatabase
-from ledger.rules import SpendRequest
+from ledger.rules.entries import Entry
+from ledger.rules.requests import SpendRequest
 from ledger.services import execute
 from tests import nodes
 from tests.concurrency.race_harness import no_lock
@@ -243,7 +244,7 @@ def test_a_write_costs_three_short_statements_more_where_it_joins(ada):
 # Refusals --------------------------------------------------------------------------------------------
 
 
-def spend_too_much(holder: str) -> rules.Entry:
+def spend_too_much(holder: str) -> Entry:
     return services.spend(holder_id=holder, amount=1_000, idempotency_key="s")
 
 

@@ -46,7 +46,7 @@ import django
 django.setup()
 from concurrent.futures import ThreadPoolExecutor
 from ledger.errors import Refused, Retryable
-from ledger.rules import CaptureRequest, HoldRequest, RefundRequest, SpendRequest
+from ledger.rules.requests import CaptureRequest, HoldRequest, RefundRequest, SpendRequest
 from ledger.services import GROUP_COMMIT
 
 number, at_once, first, last, *holders = sys.argv[1:]

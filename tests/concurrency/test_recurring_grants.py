@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from ledger import rules, services
+from ledger import services
 from ledger.errors import LockBusy
+from ledger.rules.entries import Entry
 from ledger.services import recurring_grants
 from tests.concurrency.race_harness import NO_LOCK, RaceSchema
 
 MakeRaceSchema = Callable[..., RaceSchema]
 
 
-def recur(holder: str, key: str, **terms: Any) -> rules.Entry:
+def recur(holder: str, key: str, **terms: Any) -> Entry:
     """100 a day, that never expire."""
     named = {"recurring_grant": "daily", "interval": "day", "amount": 100, "expiry": "never"} | terms
     return services.set_recurring_grant(holder_id=holder, idempotency_key=key, **named)
@@ -63,7 +64,7 @@ def test_a_worker_that_does_not_wait_leaves_a_busy_holder(
     assert amounts(schema, holder) == [100]
 
 
-def spend(holder: str, key: str) -> Callable[[], rules.Entry]:
+def spend(holder: str, key: str) -> Callable[[], Entry]:
     """A spend that makes the grant that is due, and takes some of it."""
     return partial(services.spend, holder_id=holder, amount=30, idempotency_key=key)
 

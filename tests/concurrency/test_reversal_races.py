@@ -7,7 +7,7 @@ import pytest
 
 from ledger import services
 from ledger.errors import ReversalExceedsTransfer
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from tests.concurrency.race_harness import NO_LOCK, RaceSchema
 
 

@@ -20,7 +20,7 @@ from ledger import services
 from ledger.database import locks
 from ledger.database.locks import LOCK_TIMEOUT_MS, holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import HolderBusy, InsufficientCredits, LocksOutOfOrder, SequenceTaken
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from tests import nodes
 from tests.concurrency.race_harness import RaceSchema
 from tests.conftest import database_url, wait_until_waiting

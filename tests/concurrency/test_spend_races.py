@@ -28,7 +28,7 @@ from ledger.errors import (
     RefundExceedsSpend,
     RevocationExceedsGrant,
 )
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
 from tests.concurrency.race_harness import BROKEN, NO_LOCK, RaceSchema
 

@@ -25,7 +25,7 @@ from ledger.errors import (
     NotInTransaction,
 )
 from ledger.journal import Result
-from ledger.rules import GrantRequest, Request, SpendRequest
+from ledger.rules.requests import GrantRequest, Request, SpendRequest
 from ledger.services import execute
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from tests.nodes import Session, lock_holder

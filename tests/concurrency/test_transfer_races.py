@@ -10,11 +10,13 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from ledger import journal, reads, rules, services
+from ledger import journal, reads, services
 from ledger.database.locks import WAIT_FOR_HOLDER, holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import SequenceTaken
 from ledger.keys import api_keys
 from ledger.rest.kit.front import application as front
+from ledger.rules.entries import Entry
+from ledger.rules.requests import TransferRequest
 from ledger.scopes import SCOPES
 from tests.asgi_client import AsgiClient
 from tests.nodes import lock_holder, neighbours
@@ -55,7 +57,7 @@ def test_transfers_deadlock_unless_they_lock_in_the_order_of_the_numbers(
     both_have_one = threading.Barrier(2)
     deadlocks: list[str] = []
 
-    def own_side_first(request: rules.TransferRequest) -> rules.Entry:
+    def own_side_first(request: TransferRequest) -> Entry:
         with connection.cursor() as cursor:
             try:
                 cursor.execute(WAIT_FOR_HOLDER, [lock_number(holder_key(request.holder_id)), request.holder_id])
@@ -67,7 +69,7 @@ def test_transfers_deadlock_unless_they_lock_in_the_order_of_the_numbers(
         with holder_lock(request.holder_id, request.to) as lock:
             return services.execute_under(lock, request)
 
-    def once(request: rules.TransferRequest) -> Any:
+    def once(request: TransferRequest) -> Any:
         if in_order:
             return services.transfer(
                 holder_id=request.holder_id, to=request.to, amount=request.amount, idempotency_key=request.idempotency_key
@@ -76,13 +78,13 @@ def test_transfers_deadlock_unless_they_lock_in_the_order_of_the_numbers(
             return own_side_first(request)
 
     requests = [
-        rules.TransferRequest(holder_id=source, to=target, amount=3, idempotency_key="transfer")
+        TransferRequest(holder_id=source, to=target, amount=3, idempotency_key="transfer")
         for source, target in ((ada, bob), (bob, ada))
     ]
     answers = run_threads(lambda index: once(requests[index]), 2)
 
     assert not any(isinstance(response, SequenceTaken) for response in answers)
-    moved = [response for response in answers if isinstance(response, rules.Entry)]
+    moved = [response for response in answers if isinstance(response, Entry)]
     assert (len(moved), deadlocks) == ((2, []) if in_order else (1, [DEADLOCK]))
     assert sum(reads.balance(holder).balance for holder in (ada, bob)) == 20
 
@@ -103,7 +105,7 @@ def test_another_session_sees_both_sides_of_a_transfer_or_neither(
             "SELECT holder_id, balance FROM ledger_entry WHERE holder_id = ANY(%s) ORDER BY recorded_at, sequence", [[ada, bob]]
         ).fetchall()
 
-    def insert_and_look(entries: Sequence[rules.Entry]) -> None:
+    def insert_and_look(entries: Sequence[Entry]) -> None:
         insert(entries)
         written.extend(entry.holder_id for entry in entries)
         assert balances() == [(ada, 10)]

@@ -7,7 +7,7 @@ import pytest
 
 from ledger import reads, services
 from ledger.errors import InsufficientCredits, NothingToVoid
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from tests.concurrency.race_harness import NO_LOCK, RaceSchema
 
 WAYS = pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from ledger import reads, services
 from ledger.cluster import queries
 from ledger.database import locks
 from ledger.errors import HolderBusy
-from ledger.rules import GrantRequest
+from ledger.rules.requests import GrantRequest
 
 
 @pytest.mark.parametrize("has_time_for_calls", [True, False], ids=["as it is", "control: time for waits only"])

@@ -15,7 +15,7 @@ from ledger.cluster.nodes import Node, Nodes
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.queues import Pending
 from ledger.database.statements import wait_at_most
-from ledger.rules import GrantRequest, Request
+from ledger.rules.requests import GrantRequest, Request
 from ledger.services import execute
 from ledger_project.serving import postgres
 from tests.deployment.serving.test_serve import wait_until

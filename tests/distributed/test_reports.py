@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 
 from ledger.months import month_after, starts
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.totals.closing import close_months
 from ledger.totals.counting import count_entries
 from ledger.totals.models import MonthClose

@@ -197,7 +197,7 @@ except InsufficientCredits as refusal:
 
 
 FILL_UP = """
-from ledger.rules import GrantRequest
+from ledger.rules.requests import GrantRequest
 found = Team.objects.create(name="Collectors").pk
 grants = [dict(holder_id=f"team-{found}", amount=1, actor="shop", idempotency_key=f"lot-{number}") for number in range(500)]
 credits.batch([GrantRequest(**grant) for grant in grants], mode="each", idempotency_key=f"lots-{found}")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from ledger import rules
 from ledger.errors import (
     CaptureExceedsHold,
     EntryNotFound,
@@ -24,12 +23,36 @@ from ledger.errors import (
     ReversalExceedsTransfer,
     RevocationExceedsGrant,
 )
-from ledger.rules import KINDS, AccountState, Entry, Lot
+from ledger.rules.accounts import AccountState
 from ledger.rules.claims import MAX_CLAIMS
-from ledger.rules.entries import GENESIS
+from ledger.rules.decisions import credit_rules, hold_rules, transfers
+from ledger.rules.decisions.refunds import refund as decide_refund
+from ledger.rules.entries import GENESIS, Entry
 from ledger.rules.instants import from_us, to_text, to_us
-from ledger.rules.lots import in_burn_order, postpaid
+from ledger.rules.kinds import KINDS
+from ledger.rules.lots import Lot, in_burn_order, postpaid
 from ledger.rules.purposes import Use
+from ledger.rules.requests import (
+    CaptureRequest,
+    ClaimRequest,
+    EndClaimRequest,
+    ExtendRequest,
+    FreezeRequest,
+    GrantRequest,
+    HoldRequest,
+    OverageRequest,
+    OverdraftRequest,
+    PricedRequest,
+    RefundRequest,
+    ReissueRequest,
+    ReleaseRequest,
+    Request,
+    ReversalRequest,
+    RevokeRequest,
+    SpendRequest,
+    TransferRequest,
+    VoidRequest,
+)
 from tests.ledger.rules.cost_model import CostModel
 from tests.ledger.rules.credit_model import DAY_US, ModelAccount, Terms
 
@@ -47,7 +70,7 @@ class LedgerUnderTest(Protocol):
 
     now_us: int
 
-    def execute(self, request: rules.Request) -> Sequence[Entry]: ...
+    def execute(self, request: Request) -> Sequence[Entry]: ...
     def account(self, holder_id: str) -> AccountState: ...
     def entry(self, holder_id: str, sequence: int) -> Entry | None: ...
 
@@ -71,15 +94,15 @@ class RulesLedger:
         entries = self.entries.get(holder_id, [])
         return entries[sequence - 1] if 1 <= sequence <= len(entries) else None
 
-    def execute(self, request: rules.Request) -> Sequence[Entry]:
+    def execute(self, request: Request) -> Sequence[Entry]:
         """Execute the request by the rules; keep and return the entries, or keep the refusal as an entry and raise it."""
         account = self.account(request.holder_id)
         try:
-            if isinstance(request, rules.TransferRequest):
-                given, arrived = rules.transfer(account, self.account(request.to), request)
+            if isinstance(request, TransferRequest):
+                given, arrived = transfers.transfer(account, self.account(request.to), request)
                 self._keep([*given, *arrived])
                 return given
-            if isinstance(request, rules.ReversalRequest):
+            if isinstance(request, ReversalRequest):
                 given, taken = self._reverse(account, request)
                 self._keep([*given, *taken])
                 return given
@@ -91,45 +114,45 @@ class RulesLedger:
         self._keep(entries)
         return entries
 
-    def _decide(self, account: AccountState, request: rules.Request) -> list[Entry]:
+    def _decide(self, account: AccountState, request: Request) -> list[Entry]:
         match request:
-            case rules.GrantRequest():
-                return rules.grant(account, request)
-            case rules.SpendRequest():
-                return rules.spend(account, request, amount=_free(request))
-            case rules.RefundRequest():
+            case GrantRequest():
+                return credit_rules.grant(account, request)
+            case SpendRequest():
+                return credit_rules.spend(account, request, amount=_free(request))
+            case RefundRequest():
                 return self._refund(account, request)
-            case rules.RevokeRequest():
-                return rules.revoke(account, request, grant=self.entry(account.holder_id, request.grant))
-            case rules.HoldRequest():
-                return rules.hold(account, request, amount=_free(request))
-            case rules.CaptureRequest():
-                return rules.capture(account, request, **self._of_hold(account.holder_id, request.hold))
-            case rules.ReleaseRequest():
-                return rules.release(account, request, **self._of_hold(account.holder_id, request.hold))
-            case rules.ExtendRequest():
-                return rules.extend(account, request, **self._of_hold(account.holder_id, request.hold))
-            case rules.ReissueRequest():
-                return rules.reissue(account, request, opening=self.entry(account.holder_id, request.lot))
-            case rules.FreezeRequest():
+            case RevokeRequest():
+                return credit_rules.revoke(account, request, grant=self.entry(account.holder_id, request.grant))
+            case HoldRequest():
+                return hold_rules.hold(account, request, amount=_free(request))
+            case CaptureRequest():
+                return hold_rules.capture(account, request, **self._of_hold(account.holder_id, request.hold))
+            case ReleaseRequest():
+                return hold_rules.release(account, request, **self._of_hold(account.holder_id, request.hold))
+            case ExtendRequest():
+                return hold_rules.extend(account, request, **self._of_hold(account.holder_id, request.hold))
+            case ReissueRequest():
+                return credit_rules.reissue(account, request, opening=self.entry(account.holder_id, request.lot))
+            case FreezeRequest():
                 changes = sum(entry.freezes is not None for entry in self.entries.get(account.holder_id, []))
-                return rules.set_frozen(account, request, changes=changes)
+                return credit_rules.set_frozen(account, request, changes=changes)
             case _:
                 return request.decision(account, request)
 
-    def _refund(self, account: AccountState, request: rules.RefundRequest) -> list[Entry]:
+    def _refund(self, account: AccountState, request: RefundRequest) -> list[Entry]:
         entries = self.entries.get(account.holder_id, [])
         spend = self.entry(account.holder_id, request.spend)
         refunds = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == request.spend]
         openings = {entry.sequence: entry.lots for entry in entries if KINDS[entry.kind].opens_lots}
         terms = {number: _lot_of(lots, number) for number, lots in openings.items() if any(lot.grant == number for lot in lots)}
-        return rules.refund(
+        return decide_refund(
             account, request, spend=spend, refunded=sum(refund.amount for refund in refunds), terms=terms,
             later=entries[request.spend:],
             expired_lot_policy=self.policy, new_lot_days=NEW_LOT_DAYS,
         )  # fmt: skip
 
-    def _reverse(self, account: AccountState, request: rules.ReversalRequest) -> tuple[list[Entry], list[Entry]]:
+    def _reverse(self, account: AccountState, request: ReversalRequest) -> tuple[list[Entry], list[Entry]]:
         other = self.entries.get(request.to, [])
         arrivals = [
             entry
@@ -139,7 +162,7 @@ class RulesLedger:
         ]  # fmt: skip
         back = [entry for entry in other if entry.kind == "transfer_out" and entry.refers_to is not None]
         openings = {entry.sequence: entry.lots for entry in self.entries.get(account.holder_id, [])}
-        return rules.reverse(
+        return transfers.reverse(
             account,
             self.account(request.to),
             request,
@@ -169,7 +192,7 @@ def _lot_of(lots: Sequence[Lot], grant: int) -> Lot:
     return next(lot for lot in lots if lot.grant == grant)
 
 
-def _free(request: rules.PricedRequest) -> int | None:
+def _free(request: PricedRequest) -> int | None:
     """The price of what has a rate: the only one of these histories costs nothing."""
     return None if request.rate is None else 0
 
@@ -203,7 +226,7 @@ class RandomHistory:
         self.costs = CostModel(ledger.entry)
         self.heads = dict.fromkeys(holders, (0, GENESIS))
         self.frozen: set[str] = set()
-        self.requests: list[rules.Request] = []
+        self.requests: list[Request] = []
         self.refusal: Refused | None = None
         self.sent: dict[tuple[str, int], tuple[str, list[Sent]]] = {}
         """By sender and number of a transfer: who got it, and its parts in order."""
@@ -221,7 +244,7 @@ class RandomHistory:
         effective_us = now_us + effective_in_us
         expires_us = None if expires_in_us is None else max(effective_us, now_us) + expires_in_us
         entry = self._execute(
-            rules.GrantRequest, None, holder, amount=amount, priority=priority,
+            GrantRequest, None, holder, amount=amount, priority=priority,
             source="promotional" if promotional else "purchased",
             effective_at=from_us(effective_us), expires_at=None if expires_us is None else from_us(expires_us),
             paid_minor=paid_minor, currency=currency,
@@ -242,7 +265,7 @@ class RandomHistory:
         spent = min(amount, usable) if partial else amount
         is_there = spent <= usable and (spent > 0 or amount == 0)
         predicted = self._unless_frozen(holder, None if is_there else InsufficientCredits)
-        if entry := self._execute(rules.SpendRequest, predicted, holder, partial=partial, **_asked(amount, purpose)):
+        if entry := self._execute(SpendRequest, predicted, holder, partial=partial, **_asked(amount, purpose)):
             model.catch_up(now_us)
             assert _units_drawn(entry) == model.spend(entry.sequence, spent, now_us, purpose)
             assert (entry.amount, entry.requested) == (-spent, amount if partial else None)
@@ -265,7 +288,7 @@ class RandomHistory:
             predicted = NotRefundable
         elif left == 0 or (amount or 0) > left:
             predicted = RefundExceedsSpend
-        if entry := self._execute(rules.RefundRequest, predicted, holder, spend=spend, amount=amount):
+        if entry := self._execute(RefundRequest, predicted, holder, spend=spend, amount=amount):
             model.catch_up(now_us)
             model.refund(self._numbers_of_refund(holder, entry), spend, amount or left, now_us, self.new_lot_for_us)
             model.lose_expired(now_us)
@@ -289,14 +312,14 @@ class RandomHistory:
             predicted = NotRevocable
         elif left == 0 or (amount or 0) > left:
             predicted = RevocationExceedsGrant
-        if self._execute(rules.RevokeRequest, predicted, holder, grant=grant, amount=amount):
+        if self._execute(RevokeRequest, predicted, holder, grant=grant, amount=amount):
             model.catch_up(now_us)
             model.revoke(grant, amount or left)
         self.check(holder)
 
     def void(self, holder: str) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
-        if self._execute(rules.VoidRequest, None if model.as_of(now_us).lots else NothingToVoid, holder):
+        if self._execute(VoidRequest, None if model.as_of(now_us).lots else NothingToVoid, holder):
             model.catch_up(now_us)
             model.void()
         self.check(holder)
@@ -312,7 +335,7 @@ class RandomHistory:
         predicted = EntryNotFound if self.ledger.entry(holder, lot) is None else None if lot in there else LotClosed
         expires_us = None if expires_in_us is None else now_us + expires_in_us
         entry = self._execute(
-            rules.ReissueRequest, predicted, holder, lot=lot, priority=priority,
+            ReissueRequest, predicted, holder, lot=lot, priority=priority,
             expires_at=None if expires_us is None else from_us(expires_us),
         )  # fmt: skip
         if entry and terms is not None:
@@ -332,7 +355,7 @@ class RandomHistory:
         is_there = amount <= model.usable_by_a_hold(now_us, purpose)
         predicted = self._unless_frozen(holder, None if is_there else InsufficientCredits)
         asked = _asked(amount, purpose)
-        if entry := self._execute(rules.HoldRequest, predicted, holder, expires_at=from_us(expires_us), **asked):
+        if entry := self._execute(HoldRequest, predicted, holder, expires_at=from_us(expires_us), **asked):
             model.catch_up(now_us)
             assert _units_drawn(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us, purpose)
         self.check(holder)
@@ -349,7 +372,7 @@ class RandomHistory:
         elif predicted is None and wanted > held + model.usable_by_a_hold(now_us, model.holds[hold].purpose):
             predicted = InsufficientCredits
         entry = self._execute(
-            rules.CaptureRequest, predicted, holder, hold=hold, amount=amount, final=final,
+            CaptureRequest, predicted, holder, hold=hold, amount=amount, final=final,
             over_capture="if_available" if beyond else "refuse",
         )  # fmt: skip
         if entry:
@@ -359,7 +382,7 @@ class RandomHistory:
 
     def release(self, holder: str, hold: int) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
-        if self._execute(rules.ReleaseRequest, self._no_hold(holder, hold), holder, hold=hold):
+        if self._execute(ReleaseRequest, self._no_hold(holder, hold), holder, hold=hold):
             model.catch_up(now_us)
             model.release(hold)
             model.lose_expired(now_us)
@@ -369,14 +392,14 @@ class RandomHistory:
     def extend(self, holder: str, hold: int, expires_in_us: int) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
         expires_us = now_us + expires_in_us
-        if self._execute(rules.ExtendRequest, self._no_hold(holder, hold), holder, hold=hold, expires_at=from_us(expires_us)):
+        if self._execute(ExtendRequest, self._no_hold(holder, hold), holder, hold=hold, expires_at=from_us(expires_us)):
             model.catch_up(now_us)
             model.holds[hold].expires_us = expires_us
         self.check(holder)
 
     def overdraft(self, holder: str, limit: int) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
-        self._execute(rules.OverdraftRequest, None, holder, limit=limit)
+        self._execute(OverdraftRequest, None, holder, limit=limit)
         model.catch_up(now_us)
         model.overdraft = limit
         self.check(holder)
@@ -385,9 +408,7 @@ class RandomHistory:
         now_us, model = self.ledger.now_us, self.models[holder]
         ends_us = None if ends_in_us is None else now_us + ends_in_us
         ends_at = None if ends_us is None else from_us(ends_us)
-        self._execute(
-            rules.OverageRequest, None, holder, limit=limit, interval="day", anchor_at=from_us(START_US), ends_at=ends_at
-        )
+        self._execute(OverageRequest, None, holder, limit=limit, interval="day", anchor_at=from_us(START_US), ends_at=ends_at)
         model.catch_up(now_us)
         model.overage = (limit, ends_us)
         self.check(holder)
@@ -396,14 +417,14 @@ class RandomHistory:
         now_us, model = self.ledger.now_us, self.models[holder]
         # Claims are on what a purchase granted.
         if lot in model.grants - model.days.keys() and len(self.ledger.account(holder).claims) < MAX_CLAIMS:
-            entry = self._execute(rules.ClaimRequest, None, holder, lots=[lot], amount=amount)
+            entry = self._execute(ClaimRequest, None, holder, lots=[lot], amount=amount)
             assert entry is not None
             model.catch_up(now_us)
             model.claim(entry.sequence, lot, amount)
         self.check(holder)
 
     def end_claim(self, holder: str, claim: int) -> None:
-        entry = self._execute(rules.EndClaimRequest, None, holder, claim=claim)
+        entry = self._execute(EndClaimRequest, None, holder, claim=claim)
         model = self.models[holder]
         model.catch_up(self.ledger.now_us)
         assert entry is not None
@@ -412,7 +433,7 @@ class RandomHistory:
         self.check(holder)
 
     def freeze(self, holder: str, *, frozen: bool) -> None:
-        self._execute(rules.FreezeRequest, None, holder, frozen=frozen)
+        self._execute(FreezeRequest, None, holder, frozen=frozen)
         self.models[holder].catch_up(self.ledger.now_us)
         (self.frozen.add if frozen else self.frozen.discard)(holder)
         assert self.ledger.account(holder).is_frozen == frozen
@@ -422,7 +443,7 @@ class RandomHistory:
         now_us, source, target = self.ledger.now_us, self.models[holder], self.models[to]
         beyond = InsufficientCredits if amount > source.own_available(now_us) else HolderFrozen if to in self.frozen else None
         predicted = self._unless_frozen(holder, beyond)
-        if entry := self._execute(rules.TransferRequest, predicted, holder, to=to, amount=amount):
+        if entry := self._execute(TransferRequest, predicted, holder, to=to, amount=amount):
             source.catch_up(now_us)
             terms = dict(source.terms)
             units = source.take(amount, now_us)
@@ -450,7 +471,7 @@ class RandomHistory:
             predicted = NotReversible
         elif sum(taken for _, taken in plan) < (amount or 1):
             predicted = ReversalExceedsTransfer
-        if self._execute(rules.ReversalRequest, predicted, holder, transfer=transfer, to=to, amount=amount):
+        if self._execute(ReversalRequest, predicted, holder, transfer=transfer, to=to, amount=amount):
             source.catch_up(now_us)
             target.catch_up(now_us)
             for part, taken in plan:
@@ -496,7 +517,7 @@ class RandomHistory:
             return NotAHold
         return None if self.models[holder].is_open_hold(hold, self.ledger.now_us) else HoldClosed
 
-    def _execute(self, kind: type[rules.Request], predicted: type[Refused] | None, holder: str, **what: Any) -> Entry | None:
+    def _execute(self, kind: type[Request], predicted: type[Refused] | None, holder: str, **what: Any) -> Entry | None:
         request = kind(holder_id=holder, idempotency_key=f"key-{len(self.requests)}", actor="key:test", **what)
         self.requests.append(request)
         before = self.ledger.account(holder)
@@ -513,7 +534,7 @@ class RandomHistory:
             return None
         return next(entry for entry in entries if entry.idempotency_key == request.idempotency_key)
 
-    def _check_refusal(self, before: AccountState, request: rules.Request) -> None:
+    def _check_refusal(self, before: AccountState, request: Request) -> None:
         """Assert that the refusal is the account's next entry and that nothing else about the account has changed."""
         after = self.ledger.account(before.holder_id)
         entry = self.ledger.entry(before.holder_id, before.sequence + 1)

@@ -34,7 +34,6 @@ from billing.rating.prices.overage import OveragePrice
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, PriceValue
 from billing.rating.values import Currency
-from ledger import rules
 from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.keys.api import schemas as key_schemas
@@ -44,6 +43,9 @@ from ledger.rest.calls import health
 from ledger.rest.kit.queries import QueryBoolean, QueryInteger
 from ledger.rest.schemas import request_schemas
 from ledger.rest.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, GroupBy, MetadataPair, Start
+from ledger.rules import requests as rule_requests
+from ledger.rules import requests as rule_requests
+from ledger.rules.requests import PricedRequest, QuoteRequest, RateRequest, Request
 from ledger.shadow import schemas as shadow_schemas
 from ledger.signals import schemas as signal_schemas
 from ledger.signals.types import TypeName
@@ -130,9 +132,9 @@ def in_modules() -> dict[str, Shape[Any]]:
     records -= {api_keys.ApiKeyRequest, api_keys.RotationRequest, portal_api.LinkRequest, signal_schemas.AlertRequest}
     records -= {shadow_schemas.ObservationRequest}
     # A request of the ledger is read without what its path and headers give.
-    records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
-    requests = {each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record)}
-    bodies = [request_schemas.body_of(each) for each in requests if each not in (rules.Request, rules.PricedRequest)]
+    records -= {each for each in records if issubclass(each, Request | RateRequest | QuoteRequest)}
+    requests = {each for each in vars(rule_requests).values() if isinstance(each, type) and issubclass(each, Record)}
+    bodies = [request_schemas.body_of(each) for each in requests if each not in (Request, PricedRequest)]
     bodies += [
         key_schemas.NEW_KEY,
         key_schemas.ROTATION,
@@ -524,10 +526,8 @@ def test_the_published_schemas_take_what_is_read_and_refuse_its_kinds_of_mistake
     assert compared > 600
 
 
-REQUESTS = sorted(
-    (each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record) and each is not rules.Request),
-    key=lambda each: each.__name__,
-)
+RECORDS = (each for each in vars(rule_requests).values() if isinstance(each, type) and issubclass(each, Record))
+REQUESTS = sorted((each for each in RECORDS if each is not Request), key=lambda each: each.__name__)
 
 
 @pytest.mark.parametrize("declared", REQUESTS, ids=lambda each: each.__name__)

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.entry_rows import COLUMNS
-from ledger.rules import Entry, Hold, Lot
 from ledger.rules.budget_states import Budget, Count, Scope
 from ledger.rules.claims import Claim
 from ledger.rules.cost_shares import CostChange, LotCost
-from ledger.rules.entries import GENESIS
-from ledger.rules.lots import LOT_SOURCES, SINCE_ITS_GRANT, decode, encode
+from ledger.rules.entries import GENESIS, Entry
+from ledger.rules.holds import Hold
+from ledger.rules.lots import LOT_SOURCES, SINCE_ITS_GRANT, Lot, decode, encode
 from ledger.rules.overage import Overage
 from ledger.rules.purposes import Purpose
 from tests.benchmarks.histories import row

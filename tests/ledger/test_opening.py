@@ -6,11 +6,13 @@ from contextlib import contextmanager
 import pytest
 from django.db import connection, transaction
 
-from ledger import journal, rules
+from ledger import journal
 from ledger.database.locks import holder_lock
 from ledger.database.statements import fetch_value
-from ledger.rules import AccountState, GrantRequest
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules
 from ledger.rules.instants import SECOND_US, to_us
+from ledger.rules.requests import GrantRequest
 from tests.benchmarks.histories import store
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +43,7 @@ ways = pytest.mark.parametrize("opened", [open_waiting, open_trying, read_under_
 
 def store_first_entry(recorded_us: int) -> None:
     """Give the account a first entry of that instant, past the journal and the trigger."""
-    entries = rules.grant(AccountState("ada", "credits", recorded_us), REQUEST)
+    entries = credit_rules.grant(AccountState("ada", "credits", recorded_us), REQUEST)
     with trigger_off():
         store(connection.connection, entries)
 
@@ -79,5 +81,5 @@ def test_after_the_clock_was_set_back_no_entry_is_recorded_before_the_last_one(o
     store_first_entry(ahead_us)
     account = opened()
     assert started_us < account.now_us < ahead_us == account.recorded_us
-    [entry] = rules.grant(account, GrantRequest(holder_id="ada", idempotency_key="g2", amount=10))
+    [entry] = credit_rules.grant(account, GrantRequest(holder_id="ada", idempotency_key="g2", amount=10))
     assert entry.recorded_us == ahead_us

@@ -7,14 +7,18 @@ import psycopg
 import pytest
 from django.db import Error, connection, transaction
 
-from ledger import rules, services
+from ledger import services
 from ledger.database.locks import sqlstate
 from ledger.database.transactions import DOES_NOT_FOLLOW
 from ledger.entry_rows import COLUMNS
 from ledger.models import Entry as StoredEntry
-from ledger.rules import AccountState, Entry, GrantRequest, Hold, Lot, SpendRequest
-from ledger.rules.entries import GENESIS
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules
+from ledger.rules.entries import GENESIS, Entry
+from ledger.rules.holds import Hold
 from ledger.rules.instants import to_us
+from ledger.rules.lots import Lot
+from ledger.rules.requests import GrantRequest, SpendRequest
 from tests import nodes
 from tests.benchmarks import histories
 from tests.benchmarks.histories import row
@@ -45,10 +49,10 @@ def history() -> Sequence[Entry]:
     """A grant of 100 and two spends of 10 of the holder ada, made by the rules and not stored."""
     account = AccountState("ada", "credits", to_us(services.grant(holder_id="bob", amount=1, idempotency_key="g").recorded_at))
     common: dict[str, Any] = {"holder_id": "ada", "actor": "key:test"}
-    entries = rules.grant(account, GrantRequest(**common, idempotency_key="1", amount=100))
+    entries = credit_rules.grant(account, GrantRequest(**common, idempotency_key="1", amount=100))
     for key in ("2", "3"):
         account = account.after_all(entries)
-        entries += rules.spend(account, SpendRequest(**common, idempotency_key=key, amount=10))
+        entries += credit_rules.spend(account, SpendRequest(**common, idempotency_key=key, amount=10))
     return entries
 
 

@@ -12,10 +12,12 @@ from ledger.database.locks import sqlstate
 from ledger.database.statements import fetch_value
 from ledger.entry_rows import COLUMNS
 from ledger.records import declared_fields
-from ledger.rules import MAX_AMOUNT, MAX_BALANCE, AccountState, Entry, Lot, RateRequest, SpendRequest
-from ledger.rules.entries import GENESIS
+from ledger.rules.accounts import AccountState
+from ledger.rules.entries import GENESIS, Entry
 from ledger.rules.instants import to_us
-from ledger.values import Choice, Number, Text, encode_json
+from ledger.rules.lots import Lot
+from ledger.rules.requests import MAX_BALANCE, RateRequest, SpendRequest
+from ledger.values import MAX_AMOUNT, Choice, Number, Text, encode_json
 from tests.benchmarks.histories import row
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from ledger import services
-from ledger.rules import GrantRequest, SpendRequest
+from ledger.rules.requests import GrantRequest, SpendRequest
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_node("on a cluster the nodes of the shards count what is read")]
 

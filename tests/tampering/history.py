@@ -48,7 +48,7 @@ from ledger.keys import api_keys, last_use
 from ledger.keys.delegation import KeyCall, change_once
 from ledger.models import CreditType, Operator
 from ledger.operators import staff_log
-from ledger.rules import GrantRequest, SpendRequest
+from ledger.rules.requests import GrantRequest, SpendRequest
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
 from ledger.signals.webhooks import (
     WebhookChangeRequest,

@@ -26,7 +26,7 @@ from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.request_schemas import OPERATIONS
 from ledger.rest.writes import LABEL_BOUND, SCOPES, as_shown_to
-from ledger.rules import Request
+from ledger.rules.requests import Request
 from ledger.services import BatchResult, Mode, OperationOutcome, RejectedOperation
 from ledger.values import FieldError
 

@@ -49,13 +49,14 @@ from ledger.rest.writes import (
     Write,
     write,
 )
-from ledger.rules import (
+from ledger.rules.entries import Entry
+from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS
+from ledger.rules.requests import (
     BudgetRequest,
     ClockRequest,
     EndBudgetRequest,
     EndOverageRequest,
     EndRecurringGrantRequest,
-    Entry,
     FreezeRequest,
     GrantRequest,
     IncomingTransfersRequest,
@@ -70,7 +71,6 @@ from ledger.rules import (
     TransferRequest,
     VoidRequest,
 )
-from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS
 
 CLOCKS_DIFFER = ClocksDiffer(holder_id="customer-42", to="team-7")
 NO_OVERAGE = OverageNotFound(credit_type="credits")

@@ -12,7 +12,7 @@ from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_o
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import HOLDER_PATH
 from ledger.rest.writes import BUDGET_PROBLEMS, FROZEN, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, write
-from ledger.rules import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
+from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
 
 HOLDS = "Holds"
 

@@ -16,7 +16,7 @@ from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_ex
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import RATE_PATH
 from ledger.rest.writes import RATE_PROBLEMS
-from ledger.rules import QuoteRequest, RateRequest
+from ledger.rules.requests import QuoteRequest, RateRequest
 
 RATES = "Rates"
 RATE = request_schemas.body_of(RateRequest)

@@ -10,12 +10,9 @@ from ledger.reads import MOST_UPCOMING, RATE, FeedPosition
 from ledger.records import OneOf, Record, RecordT, Shape, declared_fields, field_of
 from ledger.rest.kit.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.rest.kit.request_errors import InvalidRequest
-from ledger.rules import (
-    KINDS,
-    Request,
-)
 from ledger.rules.budget_states import MAX_SUBJECT_CHARACTERS
-from ledger.rules.requests import REQUEST_OPTIONS, REQUESTS, CountedIn, Reason
+from ledger.rules.kinds import KINDS
+from ledger.rules.requests import REQUEST_OPTIONS, REQUESTS, CountedIn, Reason, Request
 from ledger.values import (
     CREDIT_TYPE,
     EARLIEST_YEAR,

@@ -8,12 +8,12 @@ from rest_framework import serializers
 
 from ledger.json_values import in_key_order, time_text
 from ledger.responses import Read, ResponseSchema, computed
-from ledger.rules import KINDS
 from ledger.rules.budget_states import MODES
 from ledger.rules.budget_states import SCOPES as SCOPES_OF_BUDGETS
 from ledger.rules.budget_windows import WINDOWS
 from ledger.rules.explanations import DECISIONS
 from ledger.rules.instants import to_text
+from ledger.rules.kinds import KINDS
 from ledger.rules.lots import LOT_SOURCES, SOURCES
 from ledger.rules.overage import OVERAGE_UNITS
 from ledger.rules.recurring_terms import EXPIRIES, UNITS

@@ -6,7 +6,7 @@ from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HolderF
 from ledger.rules.accounts import AccountState
 from ledger.rules.decisions import overage_rules
 from ledger.rules.decisions.budget_rules import counted
-from ledger.rules.decisions.credits import check_available
+from ledger.rules.decisions.credit_rules import check_available
 from ledger.rules.decisions.settlement import Entries, counts_of_release, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from ledger.errors import RecurringGrantDue, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.rules.accounts import AccountState
-from ledger.rules.decisions.credits import grant
+from ledger.rules.decisions.credit_rules import grant
 from ledger.rules.decisions.settlement import Entries, settle_due
 from ledger.rules.decisions.skipped_periods import SkippedPeriods, skipped_periods
 from ledger.rules.entries import BY_THE_LEDGER, Entry

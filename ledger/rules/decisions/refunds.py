@@ -15,7 +15,7 @@ from ledger.errors import EntryNotFound, NotRefundable, RefundExceedsSpend
 from ledger.rules.accounts import AccountState
 from ledger.rules.claims import Claims, lowered, parts_of
 from ledger.rules.cost_shares import Cost, cost_of, part_of
-from ledger.rules.decisions.credits import check_room
+from ledger.rules.decisions.credit_rules import check_room
 from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US

@@ -17,7 +17,7 @@ from ledger.errors import (
 from ledger.rules.accounts import AccountState
 from ledger.rules.cost_shares import Cost, cost_of
 from ledger.rules.decisions.budget_rules import counted
-from ledger.rules.decisions.credits import check_available, check_room
+from ledger.rules.decisions.credit_rules import check_available, check_room
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import Entry
 from ledger.rules.holds import parts_of

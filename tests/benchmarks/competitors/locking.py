@@ -12,7 +12,7 @@ from typing import Final
 from django.db import Error, connection, transaction
 from django.http import HttpRequest
 
-from ledger import entry_rows, journal, rules
+from ledger import entry_rows, journal
 from ledger.database import statements
 from ledger.database.locks import holder_key, lock_number, sqlstate
 from ledger.database.statements import Statement, array
@@ -21,7 +21,9 @@ from ledger.rest.kit.endpoint import Endpoint, requires
 from ledger.rest.kit.idempotency import idempotency_key
 from ledger.rest.kit.rendering import Response, write_response
 from ledger.rest.schemas import request_schemas, response_schemas
-from ledger.rules import Entry, SpendRequest
+from ledger.rules.decisions import credit_rules
+from ledger.rules.entries import Entry
+from ledger.rules.requests import SpendRequest
 
 BEGIN_SERIALIZABLE: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
 CONFLICTS = {"40001", "40P01", "23505", "LG002"}
@@ -47,7 +49,7 @@ def _spend_once(request: SpendRequest, opening: Statement, begin: bytes | None =
         _, *columns, is_used = row
         assert not is_used
         state = journal._account(request.holder_id, request.credit_type, columns)
-        [entry] = rules.spend(state, request)
+        [entry] = credit_rules.spend(state, request)
         journal.APPEND_ONE.execute(entry_rows.parameters(entry))
     return entry
 

@@ -12,7 +12,7 @@ from ledger.rest.kit.endpoint import Endpoint, requires
 from ledger.rest.kit.idempotency import idempotency_key
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.schemas import request_schemas
-from ledger.rules import SpendRequest
+from ledger.rules.requests import SpendRequest
 
 
 def double_entry(holder: str, amount: int, key: str, reason: str) -> int:

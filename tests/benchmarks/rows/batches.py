@@ -13,7 +13,7 @@ from django.db import connection
 from ledger import services
 from ledger.database.statements import fetch_value
 from ledger.entry_rows import COLUMNS
-from ledger.rules import Request, SpendRequest, TransferRequest
+from ledger.rules.requests import Request, SpendRequest, TransferRequest
 from tests.benchmarks.histories import row
 from tests.benchmarks.measuring import Result, cpu_of_process_us, interleaved, result, seconds
 from tests.benchmarks.server import BenchmarkServer, Web

@@ -5,7 +5,7 @@ import time
 from statistics import median
 
 from ledger import services
-from ledger.rules import SpendRequest
+from ledger.rules.requests import SpendRequest
 from tests.benchmarks.measuring import ROUNDS, Result, result
 from tests.benchmarks.server import BenchmarkServer
 

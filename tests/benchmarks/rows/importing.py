@@ -9,8 +9,8 @@ import psycopg
 from ledger.entry_rows import COLUMNS
 from ledger.exchange.import_rows import KEY_PREFIX, ImportRow
 from ledger.exchange.imports import Importer, ImportSummary
-from ledger.rules import SpendRequest
 from ledger.rules.entries import BY_AN_IMPORT
+from ledger.rules.requests import SpendRequest
 from ledger.values import encode_json
 from tests.benchmarks.measuring import Result, result, seconds
 from tests.benchmarks.server import BenchmarkServer

@@ -37,7 +37,7 @@ def run(server: BenchmarkServer) -> list[Result]:
 
 def _grant_lots(server: BenchmarkServer) -> None:
     from ledger import services
-    from ledger.rules import GrantRequest
+    from ledger.rules.requests import GrantRequest
 
     grants = [GrantRequest(holder_id="many-0", amount=10, idempotency_key=f"lot-{n}", actor="key:bench") for n in range(LOTS)]
     services.batch(grants, mode="each", idempotency_key="many")

@@ -8,7 +8,8 @@ from django.db import connection, transaction
 from ledger import services
 from ledger.database.locks import holder_key, lock_number
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
-from ledger.rules import Entry, SpendRequest
+from ledger.rules.entries import Entry
+from ledger.rules.requests import SpendRequest
 from tests.benchmarks.measuring import Result, cpu_of_process_us, cpu_us, interleaved, result
 from tests.benchmarks.server import BenchmarkServer
 

@@ -29,7 +29,7 @@ from ledger.models import Entry
 from ledger.rest.kit import authentication
 from ledger.rest.kit.front import request_metrics
 from ledger.rest.kit.front.request_metrics import OTHER_KEYS, route_label
-from ledger.rules import KINDS
+from ledger.rules.kinds import KINDS
 from ledger.services import expiration
 from ledger.telemetry.count_files import CountFile
 from ledger.telemetry.metrics import OWN, SECONDS, add_observations, write_counts

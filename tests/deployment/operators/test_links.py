@@ -40,7 +40,7 @@ from ledger.errors import InsufficientCredits
 from ledger.keys.api_keys import create_api_key
 from ledger.models import CreditType
 from ledger.operators import approvals
-from ledger.rules import GrantRequest
+from ledger.rules.requests import GrantRequest
 from ledger.shadow.observing import observe
 from ledger.signals.alert_declarations import AlertRequest, set_alert
 from ledger.signals.feed import feed

@@ -17,7 +17,7 @@ from django.test import Client
 
 from ledger import journal, models
 from ledger.database.locks import holder_lock
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from tests.benchmarks.histories import Plan, generate
 
 ROWS_PER_APPEND = 500

@@ -12,7 +12,7 @@ from django.utils import timezone
 from ledger import services
 from ledger.errors import InsufficientCredits, RefundExceedsSpend
 from ledger.models import CreditType
-from ledger.rules import GrantRequest, SpendRequest
+from ledger.rules.requests import GrantRequest, SpendRequest
 from tests.ledger.admin.admin_site import hidden_key
 
 pytestmark = pytest.mark.django_db

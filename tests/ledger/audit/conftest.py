@@ -5,8 +5,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from psycopg import Connection
 
-from ledger import rules
 from ledger.rules.instants import from_us
+from ledger.rules.requests import (
+    CaptureRequest,
+    GrantRequest,
+    HoldRequest,
+    OverdraftRequest,
+    RefundRequest,
+    ReleaseRequest,
+    RevokeRequest,
+    SpendRequest,
+    TransferRequest,
+)
 from tests.ledger.audit.tampering import execute
 from tests.ledger.random_histories import HOUR_US, START_US, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
@@ -60,22 +70,22 @@ def history() -> RulesLedger:
     9  grant of 7, expires after 2 days
     """
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=100)
+    execute(ledger, GrantRequest, "1", amount=100)
     expires_at = from_us(START_US + 10 * DAY_US)
-    execute(ledger, rules.GrantRequest, "2", amount=50, source="promotional", expires_at=expires_at, priority=50)
+    execute(ledger, GrantRequest, "2", amount=50, source="promotional", expires_at=expires_at, priority=50)
     ledger.now_us += HOUR_US
-    execute(ledger, rules.SpendRequest, "3", amount=60)
-    execute(ledger, rules.RefundRequest, "4", spend=3, amount=15)
-    execute(ledger, rules.HoldRequest, "5", amount=20, expires_at=from_us(START_US + 20 * DAY_US))
-    execute(ledger, rules.HoldRequest, "6", amount=5, expires_at=from_us(START_US + 20 * DAY_US))
-    execute(ledger, rules.CaptureRequest, "7", hold=5, amount=8, final=False)
-    execute(ledger, rules.ReleaseRequest, "8", hold=6)
-    execute(ledger, rules.GrantRequest, "9", amount=7, expires_at=from_us(START_US + 2 * DAY_US))
-    execute(ledger, rules.RevokeRequest, "10", grant=1, amount=10)
+    execute(ledger, SpendRequest, "3", amount=60)
+    execute(ledger, RefundRequest, "4", spend=3, amount=15)
+    execute(ledger, HoldRequest, "5", amount=20, expires_at=from_us(START_US + 20 * DAY_US))
+    execute(ledger, HoldRequest, "6", amount=5, expires_at=from_us(START_US + 20 * DAY_US))
+    execute(ledger, CaptureRequest, "7", hold=5, amount=8, final=False)
+    execute(ledger, ReleaseRequest, "8", hold=6)
+    execute(ledger, GrantRequest, "9", amount=7, expires_at=from_us(START_US + 2 * DAY_US))
+    execute(ledger, RevokeRequest, "10", grant=1, amount=10)
     ledger.now_us += 3 * DAY_US
-    execute(ledger, rules.SpendRequest, "12", amount=5)
-    execute(ledger, rules.TransferRequest, "13", to="bob", amount=10)
-    execute(ledger, rules.OverdraftRequest, "14", limit=40)
-    execute(ledger, rules.SpendRequest, "15", amount=80)
-    execute(ledger, rules.GrantRequest, "16", amount=50)
+    execute(ledger, SpendRequest, "12", amount=5)
+    execute(ledger, TransferRequest, "13", to="bob", amount=10)
+    execute(ledger, OverdraftRequest, "14", limit=40)
+    execute(ledger, SpendRequest, "15", amount=80)
+    execute(ledger, GrantRequest, "16", amount=50)
     return ledger

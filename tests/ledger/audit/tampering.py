@@ -4,16 +4,15 @@ from collections.abc import Callable, Sequence
 
 from psycopg import Connection
 
-from ledger import rules
 from ledger.audit.auditing import audit
-from ledger.rules import Entry
-from ledger.rules.entries import GENESIS
+from ledger.rules.entries import GENESIS, Entry
+from ledger.rules.requests import Request
 from tests.ledger.random_histories import RulesLedger
 
 Tampering = Callable[[list[Entry]], list[Entry]]
 
 
-def execute(ledger: RulesLedger, kind: type[rules.Request], key: str, **fields) -> Entry:
+def execute(ledger: RulesLedger, kind: type[Request], key: str, **fields) -> Entry:
     """Let the rules execute a request (of the holder `ada`, unless it names another), and return the entry with its key."""
     fields.setdefault("holder_id", "ada")
     return next(entry for entry in ledger.execute(kind(idempotency_key=key, **fields)) if entry.idempotency_key == key)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ledger import rules
 from ledger.audit.auditing import audit
-from ledger.rules import Entry
 from ledger.rules.budget_states import Count
+from ledger.rules.entries import Entry
+from ledger.rules.requests import BudgetRequest, CaptureRequest, GrantRequest, HoldRequest, ReleaseRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import HOUR_US, RulesLedger
@@ -34,7 +34,7 @@ def test_random_histories_of_budgets_break_no_law(empty_ledger, start):
 
 def test_a_history_of_nested_and_individual_budgets_breaks_no_law(empty_ledger):
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "g", amount=1_000)
+    execute(ledger, GrantRequest, "g", amount=1_000)
     each = {"window": "day"}
     for number, setting in enumerate(
         (
@@ -45,12 +45,12 @@ def test_a_history_of_nested_and_individual_budgets_breaks_no_law(empty_ledger):
             {"budget": "agent-of-ann", "limit": 90, "by": "label", "label": "agent", "parent": "ann"},
         )
     ):
-        execute(ledger, rules.BudgetRequest, f"b{number}", **each | setting)
+        execute(ledger, BudgetRequest, f"b{number}", **each | setting)
     for number, member in enumerate(("ann", "ben", 'x"\\', "", "ann")):
         metadata = {"member": member, "agent": "a1"} if member else {"agent": {"of": [1, "two"]}}
-        execute(ledger, rules.SpendRequest, f"s{number}", amount=40, metadata=metadata)
-        hold = execute(ledger, rules.HoldRequest, f"h{number}", amount=5, metadata=metadata | {"agent": "a2"})
-        execute(ledger, rules.CaptureRequest, f"c{number}", hold=hold.sequence, amount=3)
+        execute(ledger, SpendRequest, f"s{number}", amount=40, metadata=metadata)
+        hold = execute(ledger, HoldRequest, f"h{number}", amount=5, metadata=metadata | {"agent": "a2"})
+        execute(ledger, CaptureRequest, f"c{number}", hold=hold.sequence, amount=3)
         ledger.now_us += HOUR_US
     store(empty_ledger, ledger.entries["ada"])
     assert laws_broken(empty_ledger) == {}
@@ -59,13 +59,13 @@ def test_a_history_of_nested_and_individual_budgets_breaks_no_law(empty_ledger):
 def history() -> list[Entry]:
     """1 grant, 2 budget of 10 a day for each member, 3 spend of 4 by ann, 4 hold of 5 by ben, 5 release, 6 spend of 6 by ann."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=100)
-    execute(ledger, rules.BudgetRequest, "2", budget="b", limit=10, window="day", by="label", label="member")
-    execute(ledger, rules.SpendRequest, "3", amount=4, metadata={"member": "ann"})
-    execute(ledger, rules.HoldRequest, "4", amount=5, metadata={"member": "ben"})
+    execute(ledger, GrantRequest, "1", amount=100)
+    execute(ledger, BudgetRequest, "2", budget="b", limit=10, window="day", by="label", label="member")
+    execute(ledger, SpendRequest, "3", amount=4, metadata={"member": "ann"})
+    execute(ledger, HoldRequest, "4", amount=5, metadata={"member": "ben"})
     ledger.now_us += HOUR_US // 2
-    execute(ledger, rules.ReleaseRequest, "5", hold=4)
-    execute(ledger, rules.SpendRequest, "6", amount=6, metadata={"member": "ann"})
+    execute(ledger, ReleaseRequest, "5", hold=4)
+    execute(ledger, SpendRequest, "6", amount=6, metadata={"member": "ann"})
     return ledger.entries["ada"]
 
 

@@ -3,9 +3,9 @@
 import pytest
 from psycopg import Error
 
-from ledger import rules
-from ledger.rules import Entry
 from ledger.rules.claims import Claim
+from ledger.rules.entries import Entry
+from ledger.rules.requests import ClaimRequest, EndClaimRequest, GrantRequest, RefundRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.one_node("a session would read all shards, slice by sli
 def history() -> list[Entry]:
     """1 grant, 2 spend, 3 and 4 claims, 5 refund, 6 and 7 take 70 and 10 back, 8 withdraws the second claim, 9 grant."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=90)
-    execute(ledger, rules.SpendRequest, "2", amount=90)
-    execute(ledger, rules.ClaimRequest, "3", lots=[1], amount=70)
-    execute(ledger, rules.ClaimRequest, "4", lots=[9, 1], amount=20)
-    execute(ledger, rules.RefundRequest, "5", spend=2, amount=80)
-    execute(ledger, rules.EndClaimRequest, "6", claim=4)
-    execute(ledger, rules.GrantRequest, "7", amount=5)
+    execute(ledger, GrantRequest, "1", amount=90)
+    execute(ledger, SpendRequest, "2", amount=90)
+    execute(ledger, ClaimRequest, "3", lots=[1], amount=70)
+    execute(ledger, ClaimRequest, "4", lots=[9, 1], amount=20)
+    execute(ledger, RefundRequest, "5", spend=2, amount=80)
+    execute(ledger, EndClaimRequest, "6", claim=4)
+    execute(ledger, GrantRequest, "7", amount=5)
     return ledger.entries["ada"]
 
 

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ledger import rules
-from ledger.rules import Entry
+from ledger.rules.decisions import credit_rules
+from ledger.rules.entries import Entry
 from ledger.rules.instants import to_us
+from ledger.rules.requests import ClockRequest, GrantRequest, HoldRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger
@@ -21,9 +22,9 @@ class ClockedLedger(RulesLedger):
     """A ledger of the rules alone whose holder has a test clock."""
 
     def _decide(self, account, request):
-        if isinstance(request, rules.ClockRequest):
+        if isinstance(request, ClockRequest):
             moves = sum(entry.clock_us is not None for entry in self.entries.get(account.holder_id, []))
-            return rules.set_clock(account, request, moves=moves)
+            return credit_rules.set_clock(account, request, moves=moves)
         return super()._decide(account, request)
 
     def account(self, holder_id):
@@ -37,13 +38,13 @@ def clocked() -> list[Entry]:
     8 expiry at their times, 9 spend."""
     ledger = ClockedLedger()
     for kind, fields in (
-        (rules.GrantRequest, {"amount": 100}),
-        (rules.ClockRequest, {"now": START}),
-        (rules.GrantRequest, {"amount": 10, "expires_at": START + DAY}),
-        (rules.SpendRequest, {"amount": 4}),
-        (rules.HoldRequest, {"amount": 1}),
-        (rules.ClockRequest, {"now": START + 2 * DAY}),
-        (rules.SpendRequest, {"amount": 7}),
+        (GrantRequest, {"amount": 100}),
+        (ClockRequest, {"now": START}),
+        (GrantRequest, {"amount": 10, "expires_at": START + DAY}),
+        (SpendRequest, {"amount": 4}),
+        (HoldRequest, {"amount": 1}),
+        (ClockRequest, {"now": START + 2 * DAY}),
+        (SpendRequest, {"amount": 7}),
     ):
         ledger.now_us += 1_000_000
         execute(ledger, kind, f"{kind.__name__}-{ledger.now_us}", **fields)
@@ -52,7 +53,7 @@ def clocked() -> list[Entry]:
 
 @pytest.fixture(autouse=True)
 def _ten_years_are_enough(monkeypatch):
-    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_CLOCK_MOVE_US", to_us(START))
+    monkeypatch.setattr("ledger.rules.decisions.credit_rules.MAX_CLOCK_MOVE_US", to_us(START))
 
 
 def test_what_follows_a_clock_breaks_no_law(empty_ledger):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger import rules
 from ledger.rules.cost_shares import CostChange, LotCost
+from ledger.rules.requests import CaptureRequest, GrantRequest, HoldRequest, RefundRequest, SpendRequest, TransferRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.one_node("a session would read all shards, slice by sli
 def history() -> RulesLedger:
     """1 sale of 3 credits for 1.00 EUR, 2 spend of 2, 3 refund of 1, 4 hold of 1, 5 capture, 6 transfer of 1 to bob."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=3, paid_minor=100, currency="EUR", document="INV-1")
-    execute(ledger, rules.SpendRequest, "2", amount=2)
-    execute(ledger, rules.RefundRequest, "3", spend=2, amount=1)
-    execute(ledger, rules.HoldRequest, "4", amount=1)
-    execute(ledger, rules.CaptureRequest, "5", hold=4)
-    execute(ledger, rules.TransferRequest, "6", to="bob", amount=1)
+    execute(ledger, GrantRequest, "1", amount=3, paid_minor=100, currency="EUR", document="INV-1")
+    execute(ledger, SpendRequest, "2", amount=2)
+    execute(ledger, RefundRequest, "3", spend=2, amount=1)
+    execute(ledger, HoldRequest, "4", amount=1)
+    execute(ledger, CaptureRequest, "5", hold=4)
+    execute(ledger, TransferRequest, "6", to="bob", amount=1)
     return ledger
 
 

@@ -2,7 +2,15 @@
 
 import pytest
 
-from ledger import rules
+from ledger.rules.requests import (
+    FreezeRequest,
+    GrantRequest,
+    HoldRequest,
+    ReleaseRequest,
+    SpendRequest,
+    TransferRequest,
+    VoidRequest,
+)
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import HOUR_US, RulesLedger
@@ -13,15 +21,15 @@ pytestmark = pytest.mark.one_node("a session would read all shards, slice by sli
 def frozen_and_thawed() -> RulesLedger:
     """1 grant, 2 hold, 3 freeze, 4 grant, 5 release, 6 thaw, 7 spend; bob has a grant."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "b", holder_id="bob", amount=50)
+    execute(ledger, GrantRequest, "b", holder_id="bob", amount=50)
     for kind, fields in (
-        (rules.GrantRequest, {"amount": 100}),
-        (rules.HoldRequest, {"amount": 10}),
-        (rules.FreezeRequest, {"frozen": True}),
-        (rules.GrantRequest, {"amount": 5}),
-        (rules.ReleaseRequest, {"hold": 2}),
-        (rules.FreezeRequest, {"frozen": False}),
-        (rules.SpendRequest, {"amount": 7}),
+        (GrantRequest, {"amount": 100}),
+        (HoldRequest, {"amount": 10}),
+        (FreezeRequest, {"frozen": True}),
+        (GrantRequest, {"amount": 5}),
+        (ReleaseRequest, {"hold": 2}),
+        (FreezeRequest, {"frozen": False}),
+        (SpendRequest, {"amount": 7}),
     ):
         ledger.now_us += HOUR_US // 10
         execute(ledger, kind, f"{kind.__name__}-{ledger.now_us}", **fields)
@@ -46,12 +54,12 @@ def test_a_spend_of_a_frozen_holder_and_a_gap_in_the_freezes_are_found(empty_led
 
 def test_a_transfer_to_a_frozen_holder_is_found(empty_ledger):
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "b", holder_id="bob", amount=50)
-    execute(ledger, rules.FreezeRequest, "f", frozen=True)
+    execute(ledger, GrantRequest, "b", holder_id="bob", amount=50)
+    execute(ledger, FreezeRequest, "f", frozen=True)
     frozen = ledger.entries["ada"][0]
     ledger.entries["ada"] = [rechained([frozen._replace(counterpart={"incoming": "accepted"})])[0]]
     ledger.now_us += 1
-    execute(ledger, rules.TransferRequest, "t", holder_id="bob", to="ada", amount=5)
+    execute(ledger, TransferRequest, "t", holder_id="bob", to="ada", amount=5)
     entries = rechained([frozen, *ledger.entries["ada"][1:]])
     store(empty_ledger, [*ledger.entries["bob"], *entries])
     assert laws_broken(empty_ledger) == {"frozen": {2}}
@@ -68,9 +76,9 @@ def test_a_transfer_to_a_frozen_holder_is_found(empty_ledger):
 )
 def test_a_void_that_is_not_of_all_lots_is_found(empty_ledger, values, laws):
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=5)
-    execute(ledger, rules.GrantRequest, "2", amount=10)
-    execute(ledger, rules.VoidRequest, "3")
+    execute(ledger, GrantRequest, "1", amount=5)
+    execute(ledger, GrantRequest, "2", amount=10)
+    execute(ledger, VoidRequest, "3")
     entries = ledger.entries["ada"]
     if values.pop("left", 0):
         values["lots"] = entries[1].lots[1:]

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from psycopg import Connection
 
-from ledger import rules
 from ledger.audit.auditing import audit
 from ledger.audit.laws import all_laws
 from ledger.errors import InsufficientCredits
-from ledger.rules import AccountState, Entry, Hold, Lot
-from ledger.rules.entries import GENESIS
+from ledger.rules.accounts import AccountState
+from ledger.rules.entries import GENESIS, Entry
+from ledger.rules.holds import Hold
 from ledger.rules.instants import from_us
-from ledger.rules.lots import SINCE_ITS_GRANT
+from ledger.rules.lots import SINCE_ITS_GRANT, Lot
+from ledger.rules.requests import GrantRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import START_US, RandomHistory, RulesLedger
@@ -209,7 +210,7 @@ def test_a_value_that_the_constraints_would_refuse_is_found(empty_ledger, histor
 
 # Refusals ------------------------------------------------------------------------------------------------
 
-REQUEST = rules.SpendRequest(holder_id="ada", idempotency_key="s", amount=5, actor="key:test", request_id="req_1")
+REQUEST = SpendRequest(holder_id="ada", idempotency_key="s", amount=5, actor="key:test", request_id="req_1")
 REFUSAL = InsufficientCredits(available=0, requested=5, shortfall=5)
 
 
@@ -331,9 +332,9 @@ def ledger_with_refusals(empty_ledger, history) -> Connection:
     ledger = deepcopy(history)
     for key in ("18", "20"):
         with pytest.raises(InsufficientCredits):
-            execute(ledger, rules.SpendRequest, key, amount=5_000)
+            execute(ledger, SpendRequest, key, amount=5_000)
         if key == "18":
-            execute(ledger, rules.GrantRequest, "19", amount=1)
+            execute(ledger, GrantRequest, "19", amount=1)
     store(empty_ledger, ledger.in_order)
     assert [entry.kind for entry in ledger.entries["ada"][17:]] == ["refusal", "grant", "refusal"]
     return empty_ledger
@@ -366,10 +367,10 @@ def test_the_deletion_of_the_last_refusal_is_found_by_the_anchor_only(ledger_wit
 
 def test_a_partial_spend_that_left_something_is_found(empty_ledger):
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=100)
-    execute(ledger, rules.GrantRequest, "2", amount=5, effective_at=from_us(START_US + DAY_US))
-    execute(ledger, rules.SpendRequest, "3", amount=40, partial=True)
-    execute(ledger, rules.SpendRequest, "4", amount=200, partial=True)
+    execute(ledger, GrantRequest, "1", amount=100)
+    execute(ledger, GrantRequest, "2", amount=5, effective_at=from_us(START_US + DAY_US))
+    execute(ledger, SpendRequest, "3", amount=40, partial=True)
+    execute(ledger, SpendRequest, "4", amount=200, partial=True)
     entries = ledger.entries["ada"]
     assert [(entry.amount, entry.requested) for entry in entries[2:]] == [(-40, 40), (-60, 200)]
     for tampering, found in (

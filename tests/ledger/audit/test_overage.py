@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger import rules
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
+from ledger.rules.requests import GrantRequest, HoldRequest, OverageRequest, RefundRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.one_node("a session would read all shards, slice by sli
 def history() -> list[Entry]:
     """1 overage of 50, 2 grant of 10, 3 postpaid 20, 4 spend of 30, 5 refund of 5, 6 given back, 7 postpaid 5, 8 hold of 5."""
     ledger = RulesLedger()
-    execute(ledger, rules.OverageRequest, "1", limit=50)
-    execute(ledger, rules.GrantRequest, "2", amount=10)
-    execute(ledger, rules.SpendRequest, "3", amount=30)
-    execute(ledger, rules.RefundRequest, "4", spend=4, amount=5)
-    execute(ledger, rules.HoldRequest, "5", amount=5)
+    execute(ledger, OverageRequest, "1", limit=50)
+    execute(ledger, GrantRequest, "2", amount=10)
+    execute(ledger, SpendRequest, "3", amount=30)
+    execute(ledger, RefundRequest, "4", spend=4, amount=5)
+    execute(ledger, HoldRequest, "5", amount=5)
     return ledger.entries["ada"]
 
 

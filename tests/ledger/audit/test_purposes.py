@@ -3,10 +3,11 @@
 import pytest
 from psycopg import Error
 
-from ledger import rules
-from ledger.rules import Entry, Hold, Lot
-from ledger.rules.lots import SINCE_ITS_GRANT
+from ledger.rules.entries import Entry
+from ledger.rules.holds import Hold
+from ledger.rules.lots import SINCE_ITS_GRANT, Lot
 from ledger.rules.purposes import purpose_of
+from ledger.rules.requests import CaptureRequest, GrantRequest, HoldRequest, RefundRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import START_US, RulesLedger
@@ -22,14 +23,14 @@ FOR_CHAT = purpose_of({"rates": ["chat"]})
 def history() -> list[Entry]:
     """1 grant for all, 2 for ada, 3 for chat; 4 spend by ada, 5 spend by nobody, 6 hold by ada, 7 capture beyond it, 8 refund."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=50, priority=200)
-    execute(ledger, rules.GrantRequest, "2", amount=30, applies_to={"labels": {"member": ["bob", "ada", "bob"]}})
-    execute(ledger, rules.GrantRequest, "3", amount=20, applies_to={"rates": ["chat"]})
-    execute(ledger, rules.SpendRequest, "4", amount=5, metadata=ADA)
-    execute(ledger, rules.SpendRequest, "5", amount=5)
-    execute(ledger, rules.HoldRequest, "6", amount=10, metadata=ADA)
-    execute(ledger, rules.CaptureRequest, "7", hold=6, amount=12, over_capture="if_available")
-    execute(ledger, rules.RefundRequest, "8", spend=7, amount=3)
+    execute(ledger, GrantRequest, "1", amount=50, priority=200)
+    execute(ledger, GrantRequest, "2", amount=30, applies_to={"labels": {"member": ["bob", "ada", "bob"]}})
+    execute(ledger, GrantRequest, "3", amount=20, applies_to={"rates": ["chat"]})
+    execute(ledger, SpendRequest, "4", amount=5, metadata=ADA)
+    execute(ledger, SpendRequest, "5", amount=5)
+    execute(ledger, HoldRequest, "6", amount=10, metadata=ADA)
+    execute(ledger, CaptureRequest, "7", hold=6, amount=12, over_capture="if_available")
+    execute(ledger, RefundRequest, "8", spend=7, amount=3)
     return ledger.entries["ada"]
 
 

@@ -7,8 +7,8 @@ import pytest
 from ledger import services
 from ledger.audit.auditing import audit
 from ledger.models import Entry
-from ledger.rules import GrantPart
 from ledger.rules.instants import to_us
+from ledger.rules.recurring_terms import GrantPart
 from ledger.testing import FixedClock
 
 pytestmark = pytest.mark.django_db

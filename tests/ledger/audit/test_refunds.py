@@ -2,10 +2,10 @@
 
 import pytest
 
-from ledger import rules
-from ledger.rules import Entry, Lot
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
-from ledger.rules.lots import SINCE_ITS_GRANT
+from ledger.rules.lots import SINCE_ITS_GRANT, Lot
+from ledger.rules.requests import GrantRequest, OverdraftRequest, RefundRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import NEW_LOT_DAYS, START_US, RulesLedger
@@ -27,15 +27,15 @@ def entries() -> list[Entry]:
     """
     ledger = RulesLedger()
     expires_at = from_us(START_US + DAY_US)
-    execute(ledger, rules.GrantRequest, "1", amount=5, source="promotional", priority=50, expires_at=expires_at)
-    execute(ledger, rules.GrantRequest, "2", amount=6, expires_at=expires_at)
-    execute(ledger, rules.SpendRequest, "3", amount=11)
+    execute(ledger, GrantRequest, "1", amount=5, source="promotional", priority=50, expires_at=expires_at)
+    execute(ledger, GrantRequest, "2", amount=6, expires_at=expires_at)
+    execute(ledger, SpendRequest, "3", amount=11)
     ledger.now_us = NOW_US
-    execute(ledger, rules.RefundRequest, "5", spend=3)
-    execute(ledger, rules.OverdraftRequest, "6", limit=40)
-    execute(ledger, rules.SpendRequest, "7", amount=20)
-    execute(ledger, rules.GrantRequest, "8", amount=10, source="promotional")
-    execute(ledger, rules.RefundRequest, "10", spend=7, amount=4)
+    execute(ledger, RefundRequest, "5", spend=3)
+    execute(ledger, OverdraftRequest, "6", limit=40)
+    execute(ledger, SpendRequest, "7", amount=20)
+    execute(ledger, GrantRequest, "8", amount=10, source="promotional")
+    execute(ledger, RefundRequest, "10", spend=7, amount=4)
     return ledger.entries["ada"]
 
 
@@ -96,10 +96,10 @@ def test_a_wrong_refund_is_found_even_if_the_chain_of_digests_is_unbroken(empty_
 )
 def test_a_repayment_counts_from_when_the_lot_became_effective(empty_ledger, off_us, expected):
     ledger = RulesLedger()
-    execute(ledger, rules.OverdraftRequest, "1", limit=40)
-    execute(ledger, rules.SpendRequest, "2", amount=8)
-    execute(ledger, rules.GrantRequest, "3", amount=5, effective_at=from_us(START_US + DAY_US))
+    execute(ledger, OverdraftRequest, "1", limit=40)
+    execute(ledger, SpendRequest, "2", amount=8)
+    execute(ledger, GrantRequest, "3", amount=5, effective_at=from_us(START_US + DAY_US))
     ledger.now_us = NOW_US
-    execute(ledger, rules.SpendRequest, "5", amount=1)
+    execute(ledger, SpendRequest, "5", amount=1)
     store(empty_ledger, rechained(changed(4, effective_us=START_US + DAY_US + off_us)(ledger.entries["ada"])))
     assert laws_broken(empty_ledger) == expected

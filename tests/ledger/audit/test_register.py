@@ -12,7 +12,7 @@ from ledger.audit.auditing import audit
 from ledger.audit.chains import registered_tables
 from ledger.models import CreditType
 from ledger.operators import staff_log
-from ledger.rules import GrantRequest, RateComponent
+from ledger.rules.requests import GrantRequest, RateComponent
 from ledger.totals.counting import count_entries
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_node("a cluster does not run these changes, neither for a tamperer")]

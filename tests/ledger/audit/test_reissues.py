@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger import rules
-from ledger.rules import Lot
+from ledger.rules.lots import Lot
+from ledger.rules.requests import GrantRequest, ReissueRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger
@@ -17,9 +17,9 @@ OTHER = Lot(2, 5, 0)
 def history() -> RulesLedger:
     """1 grant of 10, 2 grant of 5, 3 lot 1 gets priority 200."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=10)
-    execute(ledger, rules.GrantRequest, "2", amount=5)
-    execute(ledger, rules.ReissueRequest, "3", lot=1, priority=200)
+    execute(ledger, GrantRequest, "1", amount=10)
+    execute(ledger, GrantRequest, "2", amount=5)
+    execute(ledger, ReissueRequest, "3", lot=1, priority=200)
     return ledger
 
 

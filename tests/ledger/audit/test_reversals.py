@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger import rules
-from ledger.rules import Lot
+from ledger.rules.lots import Lot
+from ledger.rules.requests import GrantRequest, ReversalRequest, TransferRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.one_node("a session would read all shards, slice by sli
 def reversed_transfer() -> RulesLedger:
     """ada: 1 grant of 10, 2 transfer of 6, 3 reversal of 4. bob: 1 grant of 9, 2 receipt, 3 reversal."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "1", amount=10)
-    execute(ledger, rules.GrantRequest, "1", holder_id="bob", amount=9)
-    execute(ledger, rules.TransferRequest, "2", to="bob", amount=6)
-    execute(ledger, rules.ReversalRequest, "3", to="bob", transfer=2, amount=4)
+    execute(ledger, GrantRequest, "1", amount=10)
+    execute(ledger, GrantRequest, "1", holder_id="bob", amount=9)
+    execute(ledger, TransferRequest, "2", to="bob", amount=6)
+    execute(ledger, ReversalRequest, "3", to="bob", transfer=2, amount=4)
     return ledger
 
 
@@ -57,8 +57,8 @@ def test_a_wrong_reversal_is_found(empty_ledger, reversed_transfer, holder, valu
 
 
 def test_a_reversal_of_more_than_arrived_is_found(empty_ledger, reversed_transfer):
-    execute(reversed_transfer, rules.GrantRequest, "g", holder_id="cy", amount=9)
-    execute(reversed_transfer, rules.TransferRequest, "t", holder_id="cy", to="bob", amount=9)
+    execute(reversed_transfer, GrantRequest, "g", holder_id="cy", amount=9)
+    execute(reversed_transfer, TransferRequest, "t", holder_id="cy", to="bob", amount=9)
     entries = reversed_transfer.entries
     bob, ada = entries["bob"], entries["ada"]
     # Both receipts share bob's lot, so it has enough: once more, as if the first reversal had not been.

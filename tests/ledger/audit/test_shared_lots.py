@@ -2,9 +2,9 @@
 
 import pytest
 
-from ledger import rules
-from ledger.rules import Entry, Lot
-from ledger.rules.lots import SINCE_ITS_GRANT
+from ledger.rules.entries import Entry
+from ledger.rules.lots import SINCE_ITS_GRANT, Lot
+from ledger.rules.requests import GrantRequest, IncomingTransfersRequest, RefundRequest, SpendRequest, TransferRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import RulesLedger
@@ -19,17 +19,17 @@ def ledger() -> RulesLedger:
     3  receipt of 4, which joins lot 2    6  spend of 9: the rest of lots 1 and 2    9  receipt of 1, which joins lot 7
     """
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "a1", amount=100)
-    execute(ledger, rules.GrantRequest, "g", holder_id="shop", amount=5)
-    execute(ledger, rules.TransferRequest, "a2", to="shop", amount=10)
-    execute(ledger, rules.TransferRequest, "a3", to="shop", amount=4)
-    execute(ledger, rules.GrantRequest, "a4", amount=20, priority=7)
-    execute(ledger, rules.TransferRequest, "a5", to="shop", amount=20)
-    execute(ledger, rules.SpendRequest, "s1", holder_id="shop", amount=30)
-    execute(ledger, rules.SpendRequest, "s2", holder_id="shop", amount=9)
-    execute(ledger, rules.TransferRequest, "a6", to="shop", amount=3)
-    execute(ledger, rules.RefundRequest, "r", holder_id="shop", spend=5, amount=15)
-    execute(ledger, rules.TransferRequest, "a7", to="shop", amount=1)
+    execute(ledger, GrantRequest, "a1", amount=100)
+    execute(ledger, GrantRequest, "g", holder_id="shop", amount=5)
+    execute(ledger, TransferRequest, "a2", to="shop", amount=10)
+    execute(ledger, TransferRequest, "a3", to="shop", amount=4)
+    execute(ledger, GrantRequest, "a4", amount=20, priority=7)
+    execute(ledger, TransferRequest, "a5", to="shop", amount=20)
+    execute(ledger, SpendRequest, "s1", holder_id="shop", amount=30)
+    execute(ledger, SpendRequest, "s2", holder_id="shop", amount=9)
+    execute(ledger, TransferRequest, "a6", to="shop", amount=3)
+    execute(ledger, RefundRequest, "r", holder_id="shop", spend=5, amount=15)
+    execute(ledger, TransferRequest, "a7", to="shop", amount=1)
     return ledger
 
 
@@ -117,11 +117,11 @@ def test_a_lot_has_one_form_whether_it_was_received_or_not(empty_ledger, ledger)
 )
 def test_an_arrival_in_an_account_that_refuses_transfers_is_found(empty_ledger, counterpart, broken):
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "a1", amount=100)
-    execute(ledger, rules.TransferRequest, "a2", to="shop", amount=1)
-    execute(ledger, rules.IncomingTransfersRequest, "s1", holder_id="shop", accepted=False)
-    execute(ledger, rules.IncomingTransfersRequest, "s2", holder_id="shop", accepted=True)
-    execute(ledger, rules.TransferRequest, "a3", to="shop", amount=1)
+    execute(ledger, GrantRequest, "a1", amount=100)
+    execute(ledger, TransferRequest, "a2", to="shop", amount=1)
+    execute(ledger, IncomingTransfersRequest, "s1", holder_id="shop", accepted=False)
+    execute(ledger, IncomingTransfersRequest, "s2", holder_id="shop", accepted=True)
+    execute(ledger, TransferRequest, "a3", to="shop", amount=1)
     if counterpart is None:
         entries = ledger.in_order
     else:

@@ -7,10 +7,19 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from ledger import rules
 from ledger.audit import auditing
 from ledger.audit.auditing import audit
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
+from ledger.rules.requests import (
+    BudgetRequest,
+    FreezeRequest,
+    GrantRequest,
+    HoldRequest,
+    RefundRequest,
+    ReleaseRequest,
+    SpendRequest,
+    TransferRequest,
+)
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken
 from tests.ledger.random_histories import RulesLedger
@@ -20,14 +29,14 @@ def history(holder_id: str) -> list[Entry]:
     """1 grant, 2 budget, 3 spend, 4 hold, 5 release, 6 refund of 3, 7 transfer, 8 freeze; and the receipt of the transfer."""
     ledger = RulesLedger()
     of: dict[str, Any] = {"holder_id": holder_id}
-    execute(ledger, rules.GrantRequest, "1", **of, amount=100)
-    execute(ledger, rules.BudgetRequest, "2", **of, budget="b", limit=50, window="day")
-    execute(ledger, rules.SpendRequest, "3", **of, amount=4)
-    execute(ledger, rules.HoldRequest, "4", **of, amount=5)
-    execute(ledger, rules.ReleaseRequest, "5", **of, hold=4)
-    execute(ledger, rules.RefundRequest, "6", **of, spend=3, amount=1)
-    execute(ledger, rules.TransferRequest, "7", **of, to=f"{holder_id}-friend", amount=2)
-    execute(ledger, rules.FreezeRequest, "8", **of, frozen=True)
+    execute(ledger, GrantRequest, "1", **of, amount=100)
+    execute(ledger, BudgetRequest, "2", **of, budget="b", limit=50, window="day")
+    execute(ledger, SpendRequest, "3", **of, amount=4)
+    execute(ledger, HoldRequest, "4", **of, amount=5)
+    execute(ledger, ReleaseRequest, "5", **of, hold=4)
+    execute(ledger, RefundRequest, "6", **of, spend=3, amount=1)
+    execute(ledger, TransferRequest, "7", **of, to=f"{holder_id}-friend", amount=2)
+    execute(ledger, FreezeRequest, "8", **of, frozen=True)
     return ledger.in_order
 
 

@@ -3,9 +3,9 @@
 import pytest
 from psycopg import Connection
 
-from ledger import rules
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
+from ledger.rules.requests import CaptureRequest, GrantRequest, HoldRequest, RefundRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import FREE, HOUR_US, START_US, RulesLedger
@@ -15,19 +15,19 @@ from tests.ledger.rules.credit_model import DAY_US
 def history() -> list[Entry]:
     """More than 256 entries of ada on three days: spends with labels, some by a rate, refunds, holds with captures."""
     ledger = RulesLedger()
-    execute(ledger, rules.GrantRequest, "g", amount=100_000)
+    execute(ledger, GrantRequest, "g", amount=100_000)
     for number in range(90):
         ledger.now_us += HOUR_US * 3 // 4
         member = f"m{number % 7}"
-        spend = execute(ledger, rules.SpendRequest, f"s{number}", amount=20, metadata={"model": "large", "member": member})
+        spend = execute(ledger, SpendRequest, f"s{number}", amount=20, metadata={"model": "large", "member": member})
         until = from_us(START_US + 20 * DAY_US)
         labels = {"model": "large", "member": member}
-        hold = execute(ledger, rules.HoldRequest, f"h{number}", amount=9, expires_at=until, metadata=labels)
+        hold = execute(ledger, HoldRequest, f"h{number}", amount=9, expires_at=until, metadata=labels)
         if number % 3 == 0:
-            execute(ledger, rules.RefundRequest, f"r{number}", spend=spend.sequence, amount=5)
-        execute(ledger, rules.CaptureRequest, f"c{number}", hold=hold.sequence, amount=8, metadata={"model": "small"})
+            execute(ledger, RefundRequest, f"r{number}", spend=spend.sequence, amount=5)
+        execute(ledger, CaptureRequest, f"c{number}", hold=hold.sequence, amount=8, metadata={"model": "small"})
         if number % 5 == 0:
-            execute(ledger, rules.SpendRequest, f"f{number}", rate=FREE, quantity=3, metadata={"member": member})
+            execute(ledger, SpendRequest, f"f{number}", rate=FREE, quantity=3, metadata={"member": member})
     rating = {"rate": FREE, "version": 1, "quantity": 3}
     return rechained(
         [each._replace(rating=rating) if (each.idempotency_key or "").startswith("f") else each for each in ledger.in_order]

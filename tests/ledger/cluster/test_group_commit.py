@@ -12,7 +12,7 @@ from ledger.cluster.nodes import Node, Nodes
 from ledger.database.queues import Pending
 from ledger.errors import ServerBusy
 from ledger.journal import Result
-from ledger.rules import Request, SpendRequest
+from ledger.rules.requests import Request, SpendRequest
 from ledger.services.group_commit import ResultOrError
 
 TIMEOUT_S = 30

@@ -8,7 +8,7 @@ from ledger.admin.entry_search import search
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
 from ledger.journal import key_hash
 from ledger.models import Entry
-from ledger.rules import SpendRequest
+from ledger.rules.requests import SpendRequest
 
 pytestmark = pytest.mark.django_db
 

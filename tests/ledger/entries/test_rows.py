@@ -11,7 +11,8 @@ from ledger import services
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters
 from ledger.journal import FEW
 from ledger.models import Entry as StoredEntry
-from ledger.rules import Entry, SpendRequest
+from ledger.rules.entries import Entry
+from ledger.rules.requests import SpendRequest
 from tests.ledger.test_digest import DIGESTS, ENTRIES
 
 pytestmark = pytest.mark.django_db

@@ -19,7 +19,7 @@ from ledger.models import CreditType
 from ledger.portal import links, usage
 from ledger.portal.parts import _registered
 from ledger.reads import usage_sums
-from ledger.rules import MAX_AMOUNT
+from ledger.values import MAX_AMOUNT
 from tests.asgi_client import AsgiClient
 
 pytestmark = pytest.mark.django_db

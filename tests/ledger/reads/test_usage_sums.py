@@ -12,8 +12,8 @@ from django.db import DatabaseError, connection, transaction
 from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.reads import Usage, Used, ValueUsed
-from ledger.rules import GrantRequest, Request, SpendRequest
 from ledger.rules.kinds import taken_by
+from ledger.rules.requests import GrantRequest, Request, SpendRequest
 from ledger.testing import FixedClock, unique
 from tests.parts import spread
 

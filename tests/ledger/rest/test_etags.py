@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from ledger import services
-from ledger.rules import AccountState
+from ledger.rules.accounts import AccountState
 from tests.ledger.rest.conftest import ApiClient, nothing_written, rows_of
 
 # Of the holder that the fixture `holder` makes, with 100 credits in entry 1.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 
 MILLION = 10**6
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from ledger import journal, reads, rules, services
+from ledger import journal, reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import IdempotencyKeyReused, Refused
-from ledger.rules import AccountState, Entry
+from ledger.rules.accounts import AccountState
+from ledger.rules.entries import Entry
+from ledger.rules.requests import Request, SpendRequest, TransferRequest
 from tests.ledger.random_histories import FREE, NEW_LOT_DAYS, START_US, RandomHistory
 
 pytestmark = pytest.mark.django_db
@@ -23,9 +25,9 @@ class ServicesLedger:
 
     def __init__(self) -> None:
         self.now_us = START_US
-        self.outcomes: list[tuple[rules.Request, Entry | Refused]] = []
+        self.outcomes: list[tuple[Request, Entry | Refused]] = []
 
-    def execute(self, request: rules.Request) -> Sequence[Entry]:
+    def execute(self, request: Request) -> Sequence[Entry]:
         try:
             entry = execute_by_services(request)
         except Refused as refusal:
@@ -42,9 +44,9 @@ class ServicesLedger:
         return reads.entry(holder_id, "credits", sequence)
 
 
-def execute_by_services(request: rules.Request) -> Entry:
+def execute_by_services(request: Request) -> Entry:
     """Execute the request through the services."""
-    if isinstance(request, rules.TransferRequest):
+    if isinstance(request, TransferRequest):
         return services.transfer(
             holder_id=request.holder_id, to=request.to, amount=request.amount, idempotency_key=request.idempotency_key,
             actor=request.actor,
@@ -91,7 +93,7 @@ def test_400_random_steps_match_the_model_and_every_retry_gets_the_first_outcome
     assert identity.totals["spent"] == sum(model.flows["spent"] for model in history.models.values())
 
 
-def assert_replayed(ledger: ServicesLedger, request: rules.Request, first: Entry | Refused) -> None:
+def assert_replayed(ledger: ServicesLedger, request: Request, first: Entry | Refused) -> None:
     """Assert that the same request gets the first outcome, another request with its key is refused, and neither writes."""
     before = [ledger.account(holder) for holder in HOLDERS]
     if isinstance(first, Entry):
@@ -100,7 +102,7 @@ def assert_replayed(ledger: ServicesLedger, request: rules.Request, first: Entry
         with pytest.raises(type(first)) as again:
             execute_by_services(request)
         assert (again.value.facts, again.value.replayed) == (first.facts, True)
-    other = rules.SpendRequest(holder_id=request.holder_id, idempotency_key=request.idempotency_key, amount=4_711)
+    other = SpendRequest(holder_id=request.holder_id, idempotency_key=request.idempotency_key, amount=4_711)
     with pytest.raises(IdempotencyKeyReused):
         execute_by_services(other)
     assert [ledger.account(holder) for holder in HOLDERS] == before

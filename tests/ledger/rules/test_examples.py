@@ -2,18 +2,30 @@
 
 import pytest
 
-from ledger import rules
 from ledger.errors import InsufficientCredits, Invalid, LotLimit, RefundExceedsSpend, RevocationExceedsGrant
-from ledger.rules import MAX_AMOUNT, MAX_BALANCE, MAX_OPEN_LOTS, Entry, Lot
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
-from ledger.rules.lots import SINCE_ITS_GRANT
+from ledger.rules.lots import MAX_OPEN_LOTS, SINCE_ITS_GRANT, Lot
+from ledger.rules.requests import (
+    MAX_BALANCE,
+    ExtendRequest,
+    GrantRequest,
+    HoldRequest,
+    OverdraftRequest,
+    RefundRequest,
+    ReleaseRequest,
+    Request,
+    RevokeRequest,
+    SpendRequest,
+)
+from ledger.values import MAX_AMOUNT
 from tests.ledger.random_histories import HOUR_US, NEW_LOT_DAYS, START_US, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
 
 HOLDER = "ada"
 
 
-def execute(ledger: RulesLedger, kind: type[rules.Request], **what) -> Entry:
+def execute(ledger: RulesLedger, kind: type[Request], **what) -> Entry:
     """Let the rules execute a request of ada under a new key; return the entry with the key."""
     key = f"key-{len(ledger.in_order)}-{kind.__name__}"
     entries = ledger.execute(kind(holder_id=HOLDER, idempotency_key=key, **what))
@@ -25,12 +37,12 @@ def grant(ledger: RulesLedger, amount: int, *, expires_in_us: int | None = None,
     what |= {"effective_at": from_us(ledger.now_us + effective_in_us)}
     if expires_in_us is not None:
         what |= {"expires_at": from_us(ledger.now_us + expires_in_us)}
-    return execute(ledger, rules.GrantRequest, amount=amount, **what)
+    return execute(ledger, GrantRequest, amount=amount, **what)
 
 
 def spend(ledger: RulesLedger, amount: int) -> Entry:
     """Spend credits of ada under a new key; return the entry."""
-    return execute(ledger, rules.SpendRequest, amount=amount)
+    return execute(ledger, SpendRequest, amount=amount)
 
 
 # Burn order ---------------------------------------------------------------------------------------------
@@ -119,13 +131,13 @@ def test_a_refund_goes_to_the_lot_drawn_last_first_and_never_exceeds_the_spend()
     grant(ledger, 10, expires_in_us=DAY_US)
     grant(ledger, 10)
     spend(ledger, 15)
-    assert execute(ledger, rules.RefundRequest, spend=3, amount=7).drawn == ((2, 5), (1, 2))
-    second = execute(ledger, rules.RefundRequest, spend=3, amount=7)
+    assert execute(ledger, RefundRequest, spend=3, amount=7).drawn == ((2, 5), (1, 2))
+    second = execute(ledger, RefundRequest, spend=3, amount=7)
     assert (second.drawn, second.refunded_total, second.refers_to) == (((1, 7),), 14, 3)
     with pytest.raises(RefundExceedsSpend) as refused:
-        execute(ledger, rules.RefundRequest, spend=3, amount=2)
+        execute(ledger, RefundRequest, spend=3, amount=2)
     assert refused.value.facts == {"sequence": 3, "refundable": 1, "requested": 2}
-    assert execute(ledger, rules.RefundRequest, spend=3).amount == 1
+    assert execute(ledger, RefundRequest, spend=3).amount == 1
     assert ledger.account(HOLDER).balance == 20
 
 
@@ -134,7 +146,7 @@ def test_credits_refunded_to_an_expired_lot_form_a_new_lot_that_expires_after_tw
     grant(ledger, 10, expires_in_us=DAY_US, priority=7, source="promotional")
     spend(ledger, 6)
     ledger.now_us += 2 * DAY_US
-    entry = execute(ledger, rules.RefundRequest, spend=2)
+    entry = execute(ledger, RefundRequest, spend=2)
     until_us = ledger.now_us + NEW_LOT_DAYS * DAY_US
     assert entry.lots == (Lot(4, 6, SINCE_ITS_GRANT, until_us, 7, "promotional"),)
     assert (entry.drawn, entry.refers_to) == (((4, 6),), 2)
@@ -146,12 +158,12 @@ def test_credits_refunded_to_an_expired_lot_form_a_new_lot_that_expires_after_tw
 def test_an_expired_lot_stays_expired_after_a_refund_and_a_release_of_its_credits():
     ledger = RulesLedger("new-lot")
     grant(ledger, 10, expires_in_us=1_000_000)
-    hold = execute(ledger, rules.HoldRequest, amount=9)
+    hold = execute(ledger, HoldRequest, amount=9)
     spend(ledger, 1)
     ledger.now_us += 2_000_000
-    refund = execute(ledger, rules.RefundRequest, spend=3)
+    refund = execute(ledger, RefundRequest, spend=3)
     assert (refund.sequence, refund.drawn) == (4, ((4, 1),))
-    execute(ledger, rules.ReleaseRequest, hold=hold.sequence)
+    execute(ledger, ReleaseRequest, hold=hold.sequence)
     assert [(each.kind, each.amount, each.drawn) for each in ledger.in_order[4:]] == [
         ("release", 9, ((1, 9),)),
         ("expire", -9, ((1, 9),)),
@@ -168,7 +180,7 @@ def test_a_refund_to_expired_lots_of_different_terms_makes_one_entry_and_one_lot
     grant(ledger, 5, expires_in_us=DAY_US, priority=103)
     spend(ledger, 14)
     ledger.now_us += DAY_US
-    last = execute(ledger, rules.RefundRequest, spend=5)
+    last = execute(ledger, RefundRequest, spend=5)
     entries = [each for each in ledger.in_order if each.kind == "refund"]
     assert [(each.sequence, each.amount, each.drawn, each.refunded_total) for each in entries] == [
         (6, 9, ((3, 4), (6, 5)), 9),
@@ -191,7 +203,7 @@ def test_with_the_policy_gone_credits_refunded_to_an_expired_lot_expire_at_once(
     grant(ledger, 10, expires_in_us=DAY_US)
     spend(ledger, 6)
     ledger.now_us += 2 * DAY_US
-    execute(ledger, rules.RefundRequest, spend=2)
+    execute(ledger, RefundRequest, spend=2)
     assert [(each.kind, each.amount, each.balance) for each in ledger.in_order[2:]] == [
         ("expire", -4, 0),
         ("refund", 6, 6),
@@ -206,14 +218,14 @@ def test_with_the_policy_gone_credits_refunded_to_an_expired_lot_expire_at_once(
 def ledger_with_overdraft(amount: int, *, policy: str = "new-lot") -> RulesLedger:
     """Return a ledger with an overdraft of 100 (entry 1) and a spend of `amount` on it (entry 2)."""
     ledger = RulesLedger(policy)
-    execute(ledger, rules.OverdraftRequest, limit=100)
+    execute(ledger, OverdraftRequest, limit=100)
     spend(ledger, amount)
     return ledger
 
 
 def lots_of_refund(ledger: RulesLedger, spend: int, amount: int | None = None) -> tuple[tuple[int, int], ...]:
     """Refund a spend; return the lots that got credits back: (grant, amount)."""
-    return execute(ledger, rules.RefundRequest, spend=spend, amount=amount).drawn
+    return execute(ledger, RefundRequest, spend=spend, amount=amount).drawn
 
 
 def test_credits_that_repaid_a_debt_are_refunded_under_their_old_terms():
@@ -284,11 +296,11 @@ def test_a_lot_that_expired_after_repaying_a_debt_stays_expired_after_the_refund
 def test_credits_that_repaid_a_debt_can_be_revoked_once_they_are_refunded():
     ledger = ledger_with_overdraft(4)
     grant(ledger, 5, source="promotional")
-    execute(ledger, rules.RevokeRequest, grant=3)
+    execute(ledger, RevokeRequest, grant=3)
     with pytest.raises(RevocationExceedsGrant):
-        execute(ledger, rules.RevokeRequest, grant=3)
+        execute(ledger, RevokeRequest, grant=3)
     lots_of_refund(ledger, 2)
-    assert execute(ledger, rules.RevokeRequest, grant=3).drawn == ((3, 4),)
+    assert execute(ledger, RevokeRequest, grant=3).drawn == ((3, 4),)
 
 
 def test_a_repayment_booked_late_counts_from_when_the_lot_became_effective():
@@ -310,24 +322,24 @@ def test_a_grant_can_be_revoked_in_parts_up_to_its_unspent_rest():
     ledger = RulesLedger()
     grant(ledger, 10)
     spend(ledger, 3)
-    assert execute(ledger, rules.RevokeRequest, grant=1, amount=2).balance == 5
+    assert execute(ledger, RevokeRequest, grant=1, amount=2).balance == 5
     with pytest.raises(RevocationExceedsGrant) as refused:
-        execute(ledger, rules.RevokeRequest, grant=1, amount=6)
+        execute(ledger, RevokeRequest, grant=1, amount=6)
     assert refused.value.facts == {"sequence": 1, "revocable": 5, "requested": 6}
-    entry = execute(ledger, rules.RevokeRequest, grant=1)
+    entry = execute(ledger, RevokeRequest, grant=1)
     assert (entry.amount, entry.balance, entry.drawn, entry.refers_to, entry.lots) == (-5, 0, ((1, 5),), 1, ())
 
 
 def test_the_part_of_a_grant_that_repaid_a_debt_cannot_be_revoked():
     ledger = RulesLedger()
-    execute(ledger, rules.OverdraftRequest, limit=20)
+    execute(ledger, OverdraftRequest, limit=20)
     spend(ledger, 15)
     grant(ledger, 40, effective_in_us=HOUR_US)
     ledger.now_us += HOUR_US
     with pytest.raises(RevocationExceedsGrant) as refused:
-        execute(ledger, rules.RevokeRequest, grant=3, amount=40)
+        execute(ledger, RevokeRequest, grant=3, amount=40)
     assert refused.value.facts == {"sequence": 3, "revocable": 25, "requested": 40}
-    assert execute(ledger, rules.RevokeRequest, grant=3).balance == 0
+    assert execute(ledger, RevokeRequest, grant=3).balance == 0
     assert [each.kind for each in ledger.in_order[3:]] == ["refusal", "adjust", "revoke"]
 
 
@@ -362,9 +374,9 @@ def test_a_hold_may_last_31_days_and_not_a_microsecond_longer(operation):
     ledger = RulesLedger()
     grant(ledger, 30)
     if operation == "hold":
-        kind, what = rules.HoldRequest, {"amount": 10}
+        kind, what = HoldRequest, {"amount": 10}
     else:
-        kind, what = rules.ExtendRequest, {"hold": execute(ledger, rules.HoldRequest, amount=10).sequence}
+        kind, what = ExtendRequest, {"hold": execute(ledger, HoldRequest, amount=10).sequence}
     latest_us = START_US + 31 * DAY_US
     written = list(ledger.in_order)
     with pytest.raises(Invalid) as invalid:

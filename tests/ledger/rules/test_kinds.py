@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from ledger import rules
-from ledger.rules import KINDS, Entry
 from ledger.rules.credit_units import plain_unit
+from ledger.rules.entries import Entry
 from ledger.rules.entry_texts import entry_text
 from ledger.rules.explanations import DECISIONS, explain
-from ledger.rules.kinds import TOTALS
+from ledger.rules.kinds import KINDS, TOTALS
+from ledger.rules.requests import GrantRequest, TransferRequest
 from ledger.statements.statements import TEXTS
 from ledger.totals.counting import COLUMNS
 from ledger.totals.models import DailyTotal
@@ -41,8 +41,8 @@ def histories() -> Iterator[RulesLedger]:
             made.step(chance)
         yield made.ledger
     first_receives = RulesLedger()
-    execute(first_receives, rules.GrantRequest, "1", amount=5)
-    execute(first_receives, rules.TransferRequest, "2", to="bob", amount=5)
+    execute(first_receives, GrantRequest, "1", amount=5)
+    execute(first_receives, TransferRequest, "2", to="bob", amount=5)
     yield first_receives
 
 

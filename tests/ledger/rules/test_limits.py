@@ -4,7 +4,9 @@ import pytest
 
 from ledger import reads, services
 from ledger.errors import RECORDED, REFUSALS, HoldLimit, LotLimit
-from ledger.rules import MAX_AMOUNT, MAX_OPEN_LOTS, GrantRequest
+from ledger.rules.lots import MAX_OPEN_LOTS
+from ledger.rules.requests import GrantRequest
+from ledger.values import MAX_AMOUNT
 
 pytestmark = pytest.mark.django_db
 
@@ -41,14 +43,14 @@ def test_a_hold_beyond_the_limit_leaves_nothing_and_its_key_succeeds_when_there_
 
 @pytest.mark.parametrize("mode", ["each", "atomic"])
 def test_an_operation_of_a_batch_that_a_limit_refuses_may_succeed_later_by_its_own_key(monkeypatch, mode):
-    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_OPEN_LOTS", 1)
+    monkeypatch.setattr("ledger.rules.decisions.credit_rules.MAX_OPEN_LOTS", 1)
     requests = [GrantRequest(holder_id="ada", amount=number, idempotency_key=f"g{number}") for number in (1, 2)]
     for replayed in (False, True):
         result = services.batch(requests, mode=mode, idempotency_key="b")
         assert [getattr(outcome.error, "code", None) for outcome in result.outcomes] == [None, "lot-limit"]
         assert result.replayed == replayed
     assert reads.refusals("ada") == []
-    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_OPEN_LOTS", 2)
+    monkeypatch.setattr("ledger.rules.decisions.credit_rules.MAX_OPEN_LOTS", 2)
     assert not services.grant(holder_id="ada", amount=2, idempotency_key="g2").replayed
 
 

@@ -10,34 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.rules import (
+from ledger.rules.requests import (
+    REQUEST_OPTIONS,
     BudgetRequest,
     CaptureRequest,
+    ClaimRequest,
+    ClockRequest,
     EndBudgetRequest,
+    EndClaimRequest,
+    EndOverageRequest,
     EndRecurringGrantRequest,
     ExtendRequest,
+    FreezeRequest,
     GrantRequest,
     HoldRequest,
     IncomingTransfersRequest,
+    OverageRequest,
+    OverdraftRequest,
     RecurringGrantRequest,
     RefundRequest,
+    ReissueRequest,
     ReleaseRequest,
     Request,
+    ReversalRequest,
     RevokeRequest,
     SpendRequest,
     TransferRequest,
-)
-from ledger.rules.requests import (
-    REQUEST_OPTIONS,
-    ClaimRequest,
-    ClockRequest,
-    EndClaimRequest,
-    EndOverageRequest,
-    FreezeRequest,
-    OverageRequest,
-    OverdraftRequest,
-    ReissueRequest,
-    ReversalRequest,
     VoidRequest,
 )
 from ledger.values import encode_json

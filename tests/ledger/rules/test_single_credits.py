@@ -13,10 +13,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ledger import rules
 from ledger.errors import HoldClosed, InsufficientCredits, RefundExceedsSpend, Refused, RevocationExceedsGrant
-from ledger.rules import AccountState, Entry
-from ledger.rules.instants import DAY_US, from_us
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules, hold_rules, refunds, settlement, transfers
+from ledger.rules.entries import Entry
+from ledger.rules.instants import DAY_US, from_us, to_us
+from ledger.rules.requests import (
+    CaptureRequest,
+    GrantRequest,
+    HoldRequest,
+    OverdraftRequest,
+    RefundRequest,
+    ReleaseRequest,
+    RevokeRequest,
+    SpendRequest,
+    TransferRequest,
+)
 
 START_US = 20_000 * DAY_US
 NEW_LOT_DAYS = 5
@@ -154,7 +166,7 @@ class AccountHistories(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def sweep(self, name: str) -> None:
-        self.entries[name] += rules.settle_due(self.account(name))[0]
+        self.entries[name] += settlement.settle_due(self.account(name))[0]
         self.purses[name].settle(self.now_us)
 
     # What is asked
@@ -171,7 +183,7 @@ class AccountHistories(RuleBasedStateMachine):
         effective_us = self.now_us + begins * DAY_US
         expires_us = None if lasts is None else effective_us + lasts * DAY_US
         request = self.request(
-            rules.GrantRequest,
+            GrantRequest,
             name,
             amount=amount,
             effective_at=from_us(effective_us),
@@ -179,18 +191,18 @@ class AccountHistories(RuleBasedStateMachine):
             priority=priority,
             source="promotional" if promotional else "purchased",
         )
-        entry = self.write(name, rules.grant(self.account(name), request))
+        entry = self.write(name, credit_rules.grant(self.account(name), request))
         self.purses[name].bring(Credit(entry.sequence, effective_us, expires_us, priority, promotional), amount)
         self.purses[name].settle_now(self.now_us)
         self.purses[name].flows["granted"] += amount
 
     @rule(name=NAMES, amount=AMOUNTS)
     def spend(self, name: str, amount: int) -> None:
-        purse, request = self.purses[name], self.request(rules.SpendRequest, name, amount=amount)
+        purse, request = self.purses[name], self.request(SpendRequest, name, amount=amount)
         if amount > purse.available(self.now_us):
-            self.refused(name, InsufficientCredits, lambda: rules.spend(self.account(name), request))
+            self.refused(name, InsufficientCredits, lambda: credit_rules.spend(self.account(name), request))
             return
-        entry = self.write(name, rules.spend(self.account(name), request))
+        entry = self.write(name, credit_rules.spend(self.account(name), request))
         taken = purse.take(amount, self.now_us)
         assert Counter(dict(entry.drawn)) == Counter(credit.grant for credit in taken)
         owed = [Owed() for _ in range(amount - len(taken))]
@@ -204,11 +216,11 @@ class AccountHistories(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([name for name, purse in self.purses.items() if purse.taken]))
         purse = self.purses[name]
         sequence = data.draw(st.sampled_from(sorted(purse.taken)))
-        taken, request = purse.taken[sequence], self.request(rules.RefundRequest, name, spend=sequence, amount=amount)
+        taken, request = purse.taken[sequence], self.request(RefundRequest, name, spend=sequence, amount=amount)
         spend = self.entries[name][sequence - 1]
 
         def decide() -> list[Entry]:
-            return rules.refund(
+            return refunds.refund(
                 self.account(name),
                 request,
                 spend=spend,
@@ -257,14 +269,14 @@ class AccountHistories(RuleBasedStateMachine):
         if not granted:
             return
         sequence = data.draw(st.sampled_from(granted))
-        request = self.request(rules.RevokeRequest, name, grant=sequence, amount=amount)
+        request = self.request(RevokeRequest, name, grant=sequence, amount=amount)
         # What has come due is booked first: a hold that has expired gives its credits back before they are revoked.
         there = [credit for credit in purse.as_of(self.now_us).free if credit.grant == sequence]
         grant = self.entries[name][sequence - 1]
         if not there or (amount or 0) > len(there):
-            self.refused(name, RevocationExceedsGrant, lambda: rules.revoke(self.account(name), request, grant=grant))
+            self.refused(name, RevocationExceedsGrant, lambda: credit_rules.revoke(self.account(name), request, grant=grant))
             return
-        self.write(name, rules.revoke(self.account(name), request, grant=grant))
+        self.write(name, credit_rules.revoke(self.account(name), request, grant=grant))
         there = [credit for credit in purse.free if credit.grant == sequence]
         gone = there if amount is None else there[:amount]
         purse.free = [credit for credit in purse.free if credit not in gone]
@@ -273,11 +285,11 @@ class AccountHistories(RuleBasedStateMachine):
     @rule(name=NAMES, amount=AMOUNTS, lasts_days=st.sampled_from([1, 3, 9]))
     def hold(self, name: str, amount: int, lasts_days: int) -> None:
         purse, expires_us = self.purses[name], self.now_us + lasts_days * DAY_US
-        request = self.request(rules.HoldRequest, name, amount=amount, expires_at=from_us(expires_us))
+        request = self.request(HoldRequest, name, amount=amount, expires_at=from_us(expires_us))
         if amount > max(0, purse.available(self.now_us) - purse.limit):
-            self.refused(name, InsufficientCredits, lambda: rules.hold(self.account(name), request))
+            self.refused(name, InsufficientCredits, lambda: hold_rules.hold(self.account(name), request))
             return
-        entry = self.write(name, rules.hold(self.account(name), request))
+        entry = self.write(name, hold_rules.hold(self.account(name), request))
         purse.held[entry.sequence] = (expires_us, purse.take(amount, self.now_us))
 
     @precondition(lambda self: any(purse.held for purse in self.purses.values()))
@@ -286,11 +298,11 @@ class AccountHistories(RuleBasedStateMachine):
         name, sequence = self._drawn_hold(data)
         purse = self.purses[name]
         expires_us, set_aside = purse.held[sequence]
-        request = self.request(rules.CaptureRequest, name, hold=sequence, amount=amount, final=final, over_capture="if_available")
+        request = self.request(CaptureRequest, name, hold=sequence, amount=amount, final=final, over_capture="if_available")
 
         def decide() -> list[Entry]:
             entry = self.entries[name][sequence - 1]
-            return rules.capture(self.account(name), request, hold_entry=entry, last_closing=None)
+            return hold_rules.capture(self.account(name), request, hold_entry=entry, last_closing=None)
 
         if expires_us <= self.now_us:
             self.refused(name, HoldClosed, decide)
@@ -322,11 +334,11 @@ class AccountHistories(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: Any) -> None:
         name, sequence = self._drawn_hold(data)
-        purse, request = self.purses[name], self.request(rules.ReleaseRequest, name, hold=sequence)
+        purse, request = self.purses[name], self.request(ReleaseRequest, name, hold=sequence)
 
         def decide() -> list[Entry]:
             entry = self.entries[name][sequence - 1]
-            return rules.release(self.account(name), request, hold_entry=entry, last_closing=None)
+            return hold_rules.release(self.account(name), request, hold_entry=entry, last_closing=None)
 
         if purse.held[sequence][0] <= self.now_us:
             self.refused(name, HoldClosed, decide)
@@ -341,20 +353,20 @@ class AccountHistories(RuleBasedStateMachine):
 
     @rule(name=NAMES, limit=st.integers(0, 15))
     def agree_overdraft(self, name: str, limit: int) -> None:
-        request = self.request(rules.OverdraftRequest, name, limit=limit)
-        self.write(name, rules.set_overdraft(self.account(name), request))
+        request = self.request(OverdraftRequest, name, limit=limit)
+        self.write(name, credit_rules.set_overdraft(self.account(name), request))
         self.purses[name].limit = limit
 
     @rule(source=NAMES, amount=AMOUNTS)
     def transfer(self, source: str, amount: int) -> None:
         target = "bob" if source == "ada" else "ada"
         giving, taking = self.purses[source], self.purses[target]
-        request = self.request(rules.TransferRequest, source, to=target, amount=amount)
+        request = self.request(TransferRequest, source, to=target, amount=amount)
         if amount > max(0, giving.available(self.now_us) - giving.limit):
-            decide = lambda: rules.transfer(self.account(source), self.account(target), request)  # noqa: E731
+            decide = lambda: transfers.transfer(self.account(source), self.account(target), request)  # noqa: E731
             self.refused(source, InsufficientCredits, decide)
             return
-        given, arrived = rules.transfer(self.account(source), self.account(target), request)
+        given, arrived = transfers.transfer(self.account(source), self.account(target), request)
         self.write(source, given)
         self.write(target, arrived)
         moved = giving.take(amount, self.now_us)
@@ -416,4 +428,4 @@ TestAccountHistories.settings = settings(stateful_step_count=50, derandomize=Tru
 
 def test_a_time_keeps_its_microseconds() -> None:
     instant = datetime.fromisoformat("2026-11-21T05:55:13.000001+00:00")
-    assert from_us(rules.instants.to_us(instant)) == instant
+    assert from_us(to_us(instant)) == instant

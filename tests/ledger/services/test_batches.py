@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from ledger import reads, services
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
 from ledger.models import Batch, Entry
-from ledger.rules import GrantRequest, RefundRequest, SpendRequest, TransferRequest
+from ledger.rules.requests import GrantRequest, RefundRequest, SpendRequest, TransferRequest
 from ledger.services import batches
 from ledger.values import encode_json
 

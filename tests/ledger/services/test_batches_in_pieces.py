@@ -10,7 +10,7 @@ from django.db import DataError, connection
 from ledger import journal, reads, services
 from ledger.database import pacing
 from ledger.database.pacing import yielding_to_quick_work
-from ledger.rules import GrantRequest, SpendRequest
+from ledger.rules.requests import GrantRequest, SpendRequest
 
 NewHolder = Callable[[], str]
 

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from ledger import journal, reads, rules, services
+from ledger import journal, reads, services
 from ledger.audit.auditing import audit
 from ledger.database.locks import holder_lock
 from ledger.errors import BudgetExceeded
 from ledger.previews import preview
-from ledger.rules import Entry, SpendRequest
+from ledger.rules.decisions import credit_rules
+from ledger.rules.entries import Entry
+from ledger.rules.requests import SpendRequest
 from ledger.testing import unique
 
 pytestmark = pytest.mark.django_db
@@ -112,7 +114,7 @@ def test_the_database_refuses_an_entry_that_counts_something_else(pool: str, wro
     before = counters()
     with transaction.atomic(), holder_lock(pool) as lock:
         state = journal.read(lock, pool, "credits").among.count_for((pool, "credits"), asked := request())
-        [entry] = rules.spend(state, asked)
+        [entry] = credit_rules.spend(state, asked)
         forged = entry._replace(counts=tuple(wrong(each) for each in entry.counts)).sealed(state.digest)
         with pytest.raises(DatabaseError) as refused, transaction.atomic():
             journal.append(lock, [forged])
@@ -129,7 +131,7 @@ def test_the_database_refuses_what_exceeds_a_hard_budget(pool: str) -> None:
     with transaction.atomic(), holder_lock(pool) as lock:
         state = journal.read(lock, pool, "credits").among.count_for((pool, "credits"), asked := request())
         raised = state._replace(budgets=(state.budgets[0]._replace(limit=1_000),))
-        [entry] = rules.spend(raised, SpendRequest(**vars_of(asked) | {"amount": 8}))
+        [entry] = credit_rules.spend(raised, SpendRequest(**vars_of(asked) | {"amount": 8}))
         forged = entry._replace(budgets=state.budgets).sealed(state.digest)
         with pytest.raises(DatabaseError), transaction.atomic():
             journal.append(lock, [forged])

@@ -6,13 +6,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from ledger import reads, rules, services
+from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.database.locks import sqlstate
 from ledger.entry_rows import COLUMNS
-from ledger.errors import InsufficientCredits
-from ledger.rules import AccountState, Entry
+from ledger.errors import InsufficientCredits, Invalid
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules
+from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US, to_us
+from ledger.rules.requests import GrantRequest
 from tests.benchmarks.histories import row
 
 pytestmark = pytest.mark.django_db
@@ -67,7 +70,7 @@ def test_a_hold_lasts_from_the_clock_on(entry_of_tomorrow):
     hold = services.hold(holder_id="ada", amount=10, idempotency_key="h").hold
     assert hold is not None
     assert is_near(datetime.fromtimestamp(hold.expires_us / 1e6, UTC), utc_now() + HOUR)
-    with pytest.raises(rules.requests.Invalid):
+    with pytest.raises(Invalid):
         services.extend(holder_id="ada", hold=3, expires_at=utc_now() + timedelta(days=31, hours=1), idempotency_key="x")
     assert reads.balance("ada").sequence == 3
 
@@ -106,7 +109,7 @@ def insert_entries(entries: Sequence[Entry]) -> None:
 
 def grant_five(account: AccountState) -> list[Entry]:
     """The entries of a grant of 5."""
-    return rules.grant(account, rules.GrantRequest(holder_id="ada", idempotency_key=f"g{account.sequence}", amount=5))
+    return credit_rules.grant(account, GrantRequest(holder_id="ada", idempotency_key=f"g{account.sequence}", amount=5))
 
 
 def test_an_entry_recorded_beyond_the_clock_is_refused(entry_of_tomorrow):

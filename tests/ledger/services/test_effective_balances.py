@@ -9,8 +9,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads
-from ledger.rules import Entry
-from ledger.rules.entries import GENESIS
+from ledger.rules.entries import GENESIS, Entry
 from ledger.rules.instants import from_us
 from tests.benchmarks.histories import store
 from tests.ledger.random_histories import START_US, RandomHistory, RulesLedger

@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 from ledger import reads, services
 from ledger.errors import InsufficientCredits
 from ledger.models import Entry
-from ledger.rules import GrantRequest, SpendRequest
 from ledger.rules.instants import to_text, to_us
+from ledger.rules.requests import GrantRequest, SpendRequest
 
 pytestmark = pytest.mark.django_db
 

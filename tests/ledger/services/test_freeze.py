@@ -8,7 +8,8 @@ from django.db import connection
 from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import HolderFrozen
-from ledger.rules import Entry, FreezeRequest, GrantRequest, SpendRequest
+from ledger.rules.entries import Entry
+from ledger.rules.requests import FreezeRequest, GrantRequest, SpendRequest
 
 pytestmark = pytest.mark.django_db
 

@@ -13,7 +13,7 @@ from ledger.database import queues
 from ledger.database.queues import Pending
 from ledger.errors import HolderBusy, Invalid, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
-from ledger.rules import Request, SpendRequest
+from ledger.rules.requests import Request, SpendRequest
 from ledger.services import group_commit
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from tests import nodes

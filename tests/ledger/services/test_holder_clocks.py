@@ -14,8 +14,9 @@ from ledger.database.locks import holder_lock
 from ledger.database.statements import fetch_value
 from ledger.errors import BudgetExceeded, ClocksDiffer, ClocksOff, HoldClosed, InsufficientCredits, Invalid
 from ledger.portal.usage import read_usage
-from ledger.rules import ClockRequest, Entry, GrantRequest, SpendRequest
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
+from ledger.rules.requests import ClockRequest, GrantRequest, SpendRequest
 from ledger.services import expiration
 from ledger_project.monitoring import work_checks
 from ledger_project.monitoring.findings import CheckState

@@ -8,18 +8,11 @@ from django.db import connection
 from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import CaptureExceedsHold, HoldClosed, InsufficientCredits, Invalid, LotLimit, NotAHold
-from ledger.rules import (
-    AccountState,
-    CaptureRequest,
-    GrantRequest,
-    HoldRequest,
-    ReleaseRequest,
-    capture,
-    grant,
-    hold,
-    release,
-    settle_due,
-)
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions.credit_rules import grant
+from ledger.rules.decisions.hold_rules import capture, hold, release
+from ledger.rules.decisions.settlement import settle_due
+from ledger.rules.requests import CaptureRequest, GrantRequest, HoldRequest, ReleaseRequest
 from ledger.testing import FixedClock
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +97,7 @@ def test_a_hold_can_be_extended_but_not_beyond_31_days():
 
 
 def test_lots_that_are_held_count_as_open_since_they_come_back(monkeypatch):
-    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_OPEN_LOTS", 2)
+    monkeypatch.setattr("ledger.rules.decisions.credit_rules.MAX_OPEN_LOTS", 2)
     services.grant(holder_id="ada", amount=10, idempotency_key="g1")
     services.grant(holder_id="ada", amount=10, idempotency_key="g2")
     services.hold(holder_id="ada", amount=15, idempotency_key="h")

@@ -3,10 +3,11 @@
 import pytest
 from django.db import connection
 
-from ledger import reads, rules, services
+from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import InsufficientCredits, TransfersRefused
-from ledger.rules import GrantRequest, IncomingTransfersRequest, TransferRequest
+from ledger.rules.entries import Entry
+from ledger.rules.requests import GrantRequest, IncomingTransfersRequest, TransferRequest
 
 pytestmark = pytest.mark.django_db
 
@@ -17,14 +18,14 @@ def _two_holders() -> None:
     services.grant(holder_id="shop", amount=5, idempotency_key="g")
 
 
-def set_incoming(accepted: bool, key: str, **more: object) -> rules.Entry:
+def set_incoming(accepted: bool, key: str, **more: object) -> Entry:
     """Let the shop accept or refuse transfers."""
     return services.set_incoming_transfers(
         holder_id="shop", accepted=accepted, idempotency_key=key, actor="key:x", reason="why", **more
     )  # type: ignore[misc]
 
 
-def send(key: str, amount: int = 10) -> rules.Entry:
+def send(key: str, amount: int = 10) -> Entry:
     """Transfer credits of ada to the shop."""
     return services.transfer(holder_id="ada", to="shop", amount=amount, idempotency_key=key)
 

@@ -4,9 +4,9 @@ import pytest
 
 from ledger import reads, services
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
-from ledger.rules import SpendRequest
 from ledger.rules.credit_units import plain_unit
 from ledger.rules.entry_texts import entry_text
+from ledger.rules.requests import SpendRequest
 
 pytestmark = pytest.mark.django_db
 

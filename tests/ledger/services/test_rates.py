@@ -22,9 +22,9 @@ from ledger.errors import (
     UnknownRate,
 )
 from ledger.models import Rate
-from ledger.rules import RateComponent
 from ledger.rules.decisions import hold_rules
 from ledger.rules.refusal_texts import refusal_text
+from ledger.rules.requests import RateComponent
 from ledger.services.expiration import book_all_expirations
 from ledger.units import unit_of
 from tests.benchmarks.histories import store

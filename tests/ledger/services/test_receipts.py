@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from ledger import reads, rules, services
+from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import BalanceLimit, LotLimit
-from ledger.rules import MAX_AMOUNT, MAX_OPEN_LOTS, TransferRequest
-from ledger.rules.lots import MAX_RECEIVED_LOTS
+from ledger.rules.entries import Entry
+from ledger.rules.lots import MAX_OPEN_LOTS, MAX_RECEIVED_LOTS
+from ledger.rules.requests import GrantRequest, TransferRequest
+from ledger.values import MAX_AMOUNT
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +37,7 @@ def assert_clean(*holders: str) -> None:
         assert audit([connection.connection], holder_id=holder).findings == []
 
 
-def entry(holder: str, sequence: int) -> rules.Entry:
+def entry(holder: str, sequence: int) -> Entry:
     """An entry of the holder's credits."""
     found = reads.entry(holder, "credits", sequence)
     assert found is not None
@@ -108,7 +110,7 @@ def test_a_received_lot_that_is_sent_on_is_received_there_too_and_repays_a_debt_
 
 def send_dust(sender: str, to: str, many: int) -> list[str]:
     """Send that many credits, each of other terms than all others; return the codes of the refusals."""
-    grants = [rules.GrantRequest(holder_id=sender, amount=1, priority=n, idempotency_key=f"{sender} g{n}") for n in range(many)]
+    grants = [GrantRequest(holder_id=sender, amount=1, priority=n, idempotency_key=f"{sender} g{n}") for n in range(many)]
     transfers = [TransferRequest(holder_id=sender, to=to, amount=1, idempotency_key=f"{sender} t{n}") for n in range(many)]
     assert services.batch(grants, mode="each", idempotency_key=f"{sender} grants").outcomes
     outcomes = services.batch(transfers, mode="each", idempotency_key=f"{sender} transfers").outcomes
@@ -138,7 +140,7 @@ def test_credits_that_come_back_by_a_refund_find_room_when_others_have_filled_th
     send_dust("stranger", "ada", MAX_RECEIVED_LOTS)
     spend = services.spend(holder_id="ada", amount=MAX_RECEIVED_LOTS, idempotency_key="s")
     services.grant(holder_id="other", amount=100, idempotency_key="g", priority=1000)
-    later = [rules.GrantRequest(holder_id="other", amount=1, priority=1000 + n, idempotency_key=f"g{n}") for n in range(100)]
+    later = [GrantRequest(holder_id="other", amount=1, priority=1000 + n, idempotency_key=f"g{n}") for n in range(100)]
     services.batch(later, mode="each", idempotency_key="grants")
     send("other", "ada", 200, "t")
     assert len(lots_of("ada")) == MAX_RECEIVED_LOTS
@@ -153,7 +155,7 @@ def test_credits_that_come_back_by_a_refund_find_room_when_others_have_filled_th
 
 
 def test_what_others_send_has_a_limit_too_and_it_passes(monkeypatch):
-    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_RECEIVED", 20)
+    monkeypatch.setattr("ledger.rules.decisions.credit_rules.MAX_RECEIVED", 20)
     services.grant(holder_id="ada", amount=50, idempotency_key="g")
     send("ada", "shop", 15, "t1")
     spend = services.spend(holder_id="shop", amount=10, idempotency_key="s")
@@ -176,7 +178,7 @@ def test_what_others_send_has_a_limit_too_and_it_passes(monkeypatch):
 def receive(many: int, *, at_once: int = 1_000) -> None:
     """Have a shop receive that many payments of 1, in turns of 50 payers, by batches."""
     payers = [f"payer-{number}" for number in range(50)]
-    funds = [rules.GrantRequest(holder_id=payer, amount=many, idempotency_key="g") for payer in payers]
+    funds = [GrantRequest(holder_id=payer, amount=many, idempotency_key="g") for payer in payers]
     services.batch(funds, mode="atomic", idempotency_key="funds")
     for first in range(0, many, at_once):
         paid = [

@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import reads, rules, services
+from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits, Invalid, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.models import Entry
 from ledger.previews import preview
-from ledger.rules import MAX_OPEN_LOTS, AccountState
-from ledger.rules.decisions import skipped_periods
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules, hold_rules, recurring_rules, settlement, skipped_periods
+from ledger.rules.entries import Entry as DecidedEntry
 from ledger.rules.entry_texts import entry_text
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.lots import MAX_OPEN_LOTS
 from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS, RecurringGrant
+from ledger.rules.requests import GrantRequest, HoldRequest, OverdraftRequest, RecurringGrantRequest, SpendRequest
 from ledger.services import recurring_grants
 from ledger.testing import FixedClock
 from ledger.units import unit_of
@@ -42,7 +45,7 @@ def at(month: int, day: int, hour: int = 0) -> datetime:
 _keys = count()
 
 
-def recur(holder: str = "ada", name: str = "monthly", **terms: Any) -> rules.Entry:
+def recur(holder: str = "ada", name: str = "monthly", **terms: Any) -> DecidedEntry:
     """Set a recurring grant: 100 a month, if the terms say nothing else."""
     terms = {"interval": "month"} | ({} if "up_to" in terms else {"amount": 100}) | terms
     return services.set_recurring_grant(holder_id=holder, recurring_grant=name, idempotency_key=f"set-{next(_keys)}", **terms)
@@ -414,7 +417,7 @@ def test_holds_captures_refunds_and_transfers_make_what_is_due_of_each_account(c
 
 def test_a_batch_and_its_dry_run_make_what_is_due_once(clock):
     recur()
-    spends = [rules.SpendRequest(holder_id="ada", amount=50, idempotency_key=f"s{n}") for n in range(2)]
+    spends = [SpendRequest(holder_id="ada", amount=50, idempotency_key=f"s{n}") for n in range(2)]
     tried = services.batch(spends, mode="atomic", idempotency_key="try", dry_run=True)
     assert ([each.entry.balance for each in tried.outcomes if each.entry], grants()) == ([50, 0], [])
     done = services.batch(spends, mode="atomic", idempotency_key="b")
@@ -630,32 +633,32 @@ class History:
 
     def __init__(self, terms: list[dict[str, Any]], spent: int, debt: int, held: int) -> None:
         self.now_us = to_us(SEPTEMBER)
-        self.entries: list[rules.Entry] = []
+        self.entries: list[DecidedEntry] = []
         self.state = AccountState("ada", "credits", self.now_us)
         common = {"holder_id": "ada"}
-        self.run(rules.set_overdraft(self.state, rules.OverdraftRequest(**common, idempotency_key="o", limit=1_000)))
-        self.run(rules.grant(self.state, rules.GrantRequest(**common, idempotency_key="g", amount=50)))
-        self.run(rules.spend(self.state, rules.SpendRequest(**common, idempotency_key="s", amount=50 + debt)))
+        self.run(credit_rules.set_overdraft(self.state, OverdraftRequest(**common, idempotency_key="o", limit=1_000)))
+        self.run(credit_rules.grant(self.state, GrantRequest(**common, idempotency_key="g", amount=50)))
+        self.run(credit_rules.spend(self.state, SpendRequest(**common, idempotency_key="s", amount=50 + debt)))
         self.known: dict[str, RecurringGrant] = {}
         for number, each in enumerate(terms):
             names = ("interval", "interval_count", "periods", "time_zone")
             declared = {name: each[name] for name in names if name in each} | each["how"] | each["expires"]
             name = f"r{number}"
-            request = rules.RecurringGrantRequest(
+            request = RecurringGrantRequest(
                 **common, idempotency_key=name, recurring_grant=name, starts_at=SEPTEMBER + timedelta(hours=number), **declared
             )
-            (entry,) = self.run(rules.set_recurring_grant(self.state, request, known=None, others=0))
+            (entry,) = self.run(recurring_rules.set_recurring_grant(self.state, request, known=None, others=0))
             self.known[name] = RecurringGrant.from_entries(name, entry.sequence, entry.counterpart or {}, None, None, None)
         self.work()
         spent = min(spent, self.state.own_available)
         if spent:
-            self.run(rules.spend(self.state, rules.SpendRequest(**common, idempotency_key="t", amount=spent)))
+            self.run(credit_rules.spend(self.state, SpendRequest(**common, idempotency_key="t", amount=spent)))
         held = min(held, self.state.own_available)
         if held:
-            request = rules.HoldRequest(**common, idempotency_key="h", amount=held, expires_at=SEPTEMBER + timedelta(days=9))
-            self.run(rules.hold(self.state, request))
+            request = HoldRequest(**common, idempotency_key="h", amount=held, expires_at=SEPTEMBER + timedelta(days=9))
+            self.run(hold_rules.hold(self.state, request))
 
-    def run(self, entries: list[rules.Entry]) -> list[rules.Entry]:
+    def run(self, entries: list[DecidedEntry]) -> list[DecidedEntry]:
         self.entries += entries
         self.state = self.state.after_all(entries)
         return entries
@@ -674,7 +677,9 @@ class History:
                 if e.actor != "ledger" or "as_of" in e.metadata
             ]
             expired = [(e.effective_us, -e.amount) for e in self.entries if e.kind == "expire" and e.refers_to in own]
-            entries, after = rules.grant_period(self.state, recurring, lots=own, expired=expired, decided_from_us=decided[-1])
+            entries, after = recurring_rules.grant_period(
+                self.state, recurring, lots=own, expired=expired, decided_from_us=decided[-1]
+            )
             self.run(entries)
             handled = next(e.metadata for e in entries if e.actor == "ledger" and e.idempotency_key and e.kind != "revoke")
             setting = next(e.counterpart for e in self.entries if e.sequence == recurring.setting)
@@ -687,7 +692,7 @@ class History:
         self.state = self.state._replace(now_us=instant_us)
         if sweep:
             self.work()
-            self.run(rules.settle_due(self.state)[0])
+            self.run(settlement.settle_due(self.state)[0])
 
     def at_the_end(self) -> tuple[Any, ...]:
         """What is left, without the numbers of lots."""
@@ -775,8 +780,8 @@ def test_what_fills_up_and_expires_after_days_is_the_same_skipped_or_step_by_ste
         for history in histories:
             named = {"holder_id": "ada", "idempotency_key": f"{now_us}"}
             if amount := min(spent, history.state.own_available):
-                history.run(rules.spend(history.state, rules.SpendRequest(**named, amount=amount)))
+                history.run(credit_rules.spend(history.state, SpendRequest(**named, amount=amount)))
             if amount := min(held, history.state.own_available):
                 expires_at = from_us(now_us) + timedelta(days=30)
-                history.run(rules.hold(history.state, rules.HoldRequest(**named, amount=amount, expires_at=expires_at)))
+                history.run(hold_rules.hold(history.state, HoldRequest(**named, amount=amount, expires_at=expires_at)))
     assert histories[0].at_the_end() == histories[1].at_the_end()

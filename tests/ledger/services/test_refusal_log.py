@@ -12,7 +12,7 @@ from django.db import transaction
 from ledger import services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
-from ledger.rules import GrantRequest, SpendRequest
+from ledger.rules.requests import GrantRequest, SpendRequest
 from tests.ledger.admin.admin_site import hidden_key, operator
 
 pytestmark = pytest.mark.django_db

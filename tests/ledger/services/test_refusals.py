@@ -8,13 +8,15 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from ledger import reads, rules, services
+from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.database.statements import fetch_value
 from ledger.errors import AccountMovedOn, EntryNotFound, InsufficientCredits
-from ledger.rules import AccountState, Entry, GrantRequest, SpendRequest
-from ledger.rules.entries import GENESIS
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules
+from ledger.rules.entries import GENESIS, Entry
 from ledger.rules.instants import SECOND_US, to_us
+from ledger.rules.requests import GrantRequest, SpendRequest
 from ledger.testing import FixedClock
 from tests.benchmarks.histories import store
 
@@ -158,7 +160,7 @@ def write_history(pattern: str) -> list[Entry]:
     for place, kind in enumerate(pattern):
         account = account._replace(now_us=account.now_us + (SECOND_US if place % 3 == 0 else 0))
         if kind == "m":
-            made += rules.grant(account, GrantRequest(holder_id="ada", idempotency_key=f"{place}", amount=1))
+            made += credit_rules.grant(account, GrantRequest(holder_id="ada", idempotency_key=f"{place}", amount=1))
         else:
             request = SpendRequest(holder_id="ada", idempotency_key=f"{place}", amount=1_000)
             made.append(account.refused(request, InsufficientCredits(available=0, requested=1_000, shortfall=1_000)))

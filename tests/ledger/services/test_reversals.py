@@ -9,7 +9,7 @@ from django.utils import timezone
 from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import EntryNotFound, Invalid, NotReversible, ReversalExceedsTransfer
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 
 pytestmark = pytest.mark.django_db
 

@@ -43,7 +43,7 @@ def test_the_other_holder_must_have_room_for_the_lots(monkeypatch):
     services.grant(holder_id="ada", amount=10, idempotency_key="g1")
     services.grant(holder_id="ada", amount=10, idempotency_key="g2", priority=7)
     services.grant(holder_id="bob", amount=10, idempotency_key="g1")
-    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_RECEIVED_LOTS", 1)
+    monkeypatch.setattr("ledger.rules.decisions.credit_rules.MAX_RECEIVED_LOTS", 1)
     services.transfer(holder_id="ada", to="bob", amount=1, idempotency_key="t1")
     for dry_run in (True, False):
         with pytest.raises(LotLimit) as refused:

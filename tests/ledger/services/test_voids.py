@@ -9,7 +9,7 @@ from django.utils import timezone
 from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import NothingToVoid
-from ledger.rules import Entry
+from ledger.rules.entries import Entry
 from ledger.values import MAX_AMOUNT
 
 pytestmark = pytest.mark.django_db

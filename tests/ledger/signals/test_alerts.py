@@ -11,9 +11,9 @@ from pytest_django.fixtures import Settings
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import IdempotencyKeyReused, Invalid
-from ledger.rules import Entry
 from ledger.rules.accounts import AccountState
 from ledger.rules.budget_windows import HOUR_US
+from ledger.rules.entries import Entry
 from ledger.rules.lots import Lot
 from ledger.signals import alert_declarations, alert_watching
 from ledger.signals import feed as feeding

@@ -9,8 +9,8 @@ import pytest
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import BudgetExceeded
-from ledger.rules import Entry
 from ledger.rules.budget_states import Budget, Count
+from ledger.rules.entries import Entry
 from ledger.rules.instants import to_us
 from ledger.signals import feed as feeding
 from ledger.signals.budget_reports import BudgetReports

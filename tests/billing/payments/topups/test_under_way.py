@@ -17,7 +17,7 @@ from ledger.errors import HolderBusy, InsufficientCredits, ServerBusy
 from ledger.models import Entry
 from ledger.rest.kit.endpoint import CallersThread
 from ledger.rest.kit.front import application
-from ledger.rules import SpendRequest
+from ledger.rules.requests import SpendRequest
 from ledger.services import coming_credits
 from tests.billing.payments.stripe_double import DECLINED, StripeDouble
 from tests.billing.payments.test_stripe import stripe

@@ -8,7 +8,7 @@ import pytest
 from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.models import Entry
-from ledger.rules import SpendRequest
+from ledger.rules.requests import SpendRequest
 from ledger.services import coming_credits, execute, waiting
 from ledger.services.coming_credits import Lack, UnderWay
 

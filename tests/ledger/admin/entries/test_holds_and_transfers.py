@@ -91,14 +91,17 @@ def test_a_closed_hold_says_how_it_was_closed_and_offers_no_release(client, hold
 
 
 def test_an_expired_hold_says_so_before_and_after_it_is_booked(client):
-    from ledger import journal, rules
+    from ledger import journal
     from ledger.database.locks import holder_lock
+    from ledger.rules.accounts import AccountState
+    from ledger.rules.decisions import credit_rules, hold_rules
     from ledger.rules.instants import DAY_US, to_us
+    from ledger.rules.requests import GrantRequest, HoldRequest
 
     start_us = to_us(timezone.now()) - DAY_US
-    state = rules.AccountState("ada", "credits", start_us)
-    [grant] = rules.grant(state, rules.GrantRequest(holder_id="ada", amount=100, idempotency_key="g"))
-    [hold] = rules.hold(state.after(grant), rules.HoldRequest(holder_id="ada", amount=30, idempotency_key="h"))
+    state = AccountState("ada", "credits", start_us)
+    [grant] = credit_rules.grant(state, GrantRequest(holder_id="ada", amount=100, idempotency_key="g"))
+    [hold] = hold_rules.hold(state.after(grant), HoldRequest(holder_id="ada", amount=30, idempotency_key="h"))
     with holder_lock("ada") as lock:
         journal.append(lock, [grant, hold])
     page = get_page(client, entry_url(2))

@@ -14,7 +14,7 @@ from django.utils import timezone
 from ledger import journal, services
 from ledger.admin.links import entry_url
 from ledger.models import Batch, CreditType, Rate
-from ledger.rules import GrantRequest, SpendRequest
+from ledger.rules.requests import GrantRequest, SpendRequest
 from tests.ledger.admin.admin_site import hidden_key, older_url, operator, shown_time, text_of
 
 pytestmark = pytest.mark.django_db

@@ -8,15 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
-from ledger import journal, reads, rules, services
+from ledger import journal, reads, services
 from ledger.admin import holder_page as holders
 from ledger.admin import holder_reads
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
-from ledger.rules import GrantRequest, HoldRequest, SpendRequest
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules, hold_rules
 from ledger.rules.instants import to_us
 from ledger.rules.lots import decode
+from ledger.rules.requests import GrantRequest, HoldRequest, SpendRequest
 from ledger.rules.usage_rates import BurnRate, Stock, burn_rate
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
 from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
@@ -64,7 +66,7 @@ def chart_data(page):
 
 def append_history(days_ago, *steps):
     """Append what the rules make of these steps: (days ago, function of the account)."""
-    account = rules.AccountState("ada", "credits", to_us(datetime.now(UTC) - timedelta(days=days_ago)))
+    account = AccountState("ada", "credits", to_us(datetime.now(UTC) - timedelta(days=days_ago)))
     made = []
     for days, step in steps:
         account = account._replace(now_us=to_us(datetime.now(UTC) - timedelta(days=days)))
@@ -77,12 +79,12 @@ def append_history(days_ago, *steps):
 
 def grant_step(amount, key="g", **terms):
     """A step of a history: a grant to ada."""
-    return lambda account: rules.grant(account, GrantRequest(holder_id="ada", idempotency_key=key, amount=amount, **terms))
+    return lambda account: credit_rules.grant(account, GrantRequest(holder_id="ada", idempotency_key=key, amount=amount, **terms))
 
 
 def spend_step(amount, key):
     """A step of a history: a spend of ada."""
-    return lambda account: rules.spend(account, SpendRequest(holder_id="ada", idempotency_key=key, amount=amount))
+    return lambda account: credit_rules.spend(account, SpendRequest(holder_id="ada", idempotency_key=key, amount=amount))
 
 
 def test_the_headline_says_what_is_available_what_keeps_the_rest_away_and_how_long_it_lasts(client):
@@ -316,7 +318,7 @@ def test_a_day_of_use_is_no_rate(client):
 
 def test_a_hold_of_another_day_is_released_from_the_page(client):
     append_history(
-        3, (3, grant_step(100)), (2, lambda a: rules.hold(a, HoldRequest(holder_id="ada", idempotency_key="h", amount=30)))
+        3, (3, grant_step(100)), (2, lambda a: hold_rules.hold(a, HoldRequest(holder_id="ada", idempotency_key="h", amount=30)))
     )
     assert "expired, not booked yet" in text_of(holder_page(client))
     assert "Release #" not in text_of(holder_page(client))

@@ -9,12 +9,15 @@ import pytest
 from django.db import connection, transaction
 
 from billing.models import Invoice, Run, RunResult, ScheduledTask, SuspendedBilling
-from ledger import journal, rules, services
+from ledger import journal, services
 from ledger.admin import home_reads
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules
 from ledger.rules.instants import to_us
+from ledger.rules.requests import GrantRequest, SpendRequest
 from ledger.totals.counting import count_entries
 from tests.billing.factories import SubscriptionFactory, at
 from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
@@ -41,7 +44,7 @@ def attention_items(page):
 
 def append_history(*steps):
     """Append what the rules make of these steps: (hours ago, function of the account)."""
-    account = rules.AccountState("ada", "credits", 0)
+    account = AccountState("ada", "credits", 0)
     made = []
     for hours, step in steps:
         account = account._replace(now_us=to_us(datetime.now(UTC) - timedelta(hours=hours)))
@@ -54,14 +57,14 @@ def append_history(*steps):
 
 def grant_step(amount, **terms):
     """A step of a history: a grant to ada."""
-    return lambda account: rules.grant(
-        account, rules.GrantRequest(holder_id="ada", idempotency_key=f"g{amount}", amount=amount, **terms)
+    return lambda account: credit_rules.grant(
+        account, GrantRequest(holder_id="ada", idempotency_key=f"g{amount}", amount=amount, **terms)
     )
 
 
 def spend_step(amount):
     """A step of a history: a spend of ada."""
-    return lambda account: rules.spend(account, rules.SpendRequest(holder_id="ada", idempotency_key=f"s{amount}", amount=amount))
+    return lambda account: credit_rules.spend(account, SpendRequest(holder_id="ada", idempotency_key=f"s{amount}", amount=amount))
 
 
 def test_an_empty_ledger_says_how_to_start(client):

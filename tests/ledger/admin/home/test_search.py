@@ -20,7 +20,7 @@ from ledger.admin.history import never_reading_whole_tables
 from ledger.database.statements import fetch_rows
 from ledger.errors import InsufficientCredits
 from ledger.keys.api_keys import create_api_key
-from ledger.rules import GrantRequest
+from ledger.rules.requests import GrantRequest
 from ledger_project.operators.destinations import ACTIONS, _url
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at
 from tests.ledger.admin.admin_site import cost_of, load_history, operator

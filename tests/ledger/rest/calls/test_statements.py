@@ -10,11 +10,12 @@ from pypdf import PdfReader
 from ledger import services
 from ledger.errors import Refused
 from ledger.models import CreditType, Entry
-from ledger.rules import MAX_AMOUNT, GrantRequest, SpendRequest
+from ledger.rules.requests import GrantRequest, SpendRequest
 from ledger.statements import statements
 from ledger.statements.statements import TEXTS
 from ledger.totals.counting import count_entries
 from ledger.typesetting.languages import LANGUAGES
+from ledger.values import MAX_AMOUNT
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory
 

@@ -8,11 +8,25 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ledger import rules
 from ledger.errors import BudgetExceeded, BudgetLimit, BudgetNotFound, Invalid
 from ledger.rules.budget_states import decode_budgets, decode_counts, encode_budgets, encode_counts
+from ledger.rules.entries import Entry
 from ledger.rules.explanations import explain
 from ledger.rules.instants import from_us, to_text, to_us
+from ledger.rules.requests import (
+    BudgetRequest,
+    CaptureRequest,
+    EndBudgetRequest,
+    GrantRequest,
+    HoldRequest,
+    RefundRequest,
+    ReissueRequest,
+    ReleaseRequest,
+    Request,
+    ReversalRequest,
+    SpendRequest,
+    TransferRequest,
+)
 from tests.ledger.random_histories import HOUR_US, RulesLedger
 from tests.parts import spread
 
@@ -90,20 +104,20 @@ class BudgetHistory:
         self.ledger, self.model = RulesLedger(), Model()
         self.ledger.now_us = to_us(start)
         self.holds: dict[int, tuple[Use, int, int]] = {}
-        self.returnable: list[tuple[type[rules.Request], int, int]] = []
+        self.returnable: list[tuple[type[Request], int, int]] = []
         """Spends and transfers as (what takes them back, sequence, how much is left of them)."""
         self.keys = self.returned = 0
         self.refused = self.accepted = 0
-        self.run(rules.GrantRequest, amount=10**9)
+        self.run(GrantRequest, amount=10**9)
         for settings in SETTINGS:
-            self.run(rules.BudgetRequest, **settings)
+            self.run(BudgetRequest, **settings)
 
-    def run(self, kind: type[rules.Request], **fields: Any) -> rules.Entry:
+    def run(self, kind: type[Request], **fields: Any) -> Entry:
         self.keys += 1
         entries = self.ledger.execute(kind(holder_id="ada", idempotency_key=str(self.keys), **fields))
         return next(entry for entry in entries if entry.idempotency_key == str(self.keys))
 
-    def tried(self, kind: type[rules.Request], **fields: Any) -> tuple[rules.Entry | None, Any]:
+    def tried(self, kind: type[Request], **fields: Any) -> tuple[Entry | None, Any]:
         try:
             return self.run(kind, **fields), None
         except BudgetExceeded as refusal:
@@ -121,15 +135,15 @@ class BudgetHistory:
             self.take_back(chance.randrange(len(self.returnable)))
         elif chance.random() < 0.05:
             lot = chance.choice(self.ledger.account("ada").lots)
-            self.run(rules.ReissueRequest, lot=lot.grant, priority=lot.priority + 1)
+            self.run(ReissueRequest, lot=lot.grant, priority=lot.priority + 1)
         else:
-            self.use(chance.choice((rules.SpendRequest, rules.HoldRequest, rules.TransferRequest)))
+            self.use(chance.choice((SpendRequest, HoldRequest, TransferRequest)))
 
     def take_back(self, place: int) -> None:
         """Refund a spend or reverse a transfer, in part or whole: the model forgets none of its use."""
         kind, sequence, left = self.returnable.pop(place)
         amount = self.chance.randint(1, left)
-        if kind is rules.RefundRequest:
+        if kind is RefundRequest:
             self.run(kind, spend=sequence, amount=amount)
         else:
             self.run(kind, transfer=sequence, to="bob", amount=amount)
@@ -137,14 +151,14 @@ class BudgetHistory:
         if amount < left:
             self.returnable.append((kind, sequence, left - amount))
 
-    def use(self, kind: type[rules.Request]) -> None:
+    def use(self, kind: type[Request]) -> None:
         chance, now_us = self.chance, self.ledger.now_us
         member = chance.choice(MEMBERS)
         use = Use(now_us, chance.choice(("key:a", "key:b")), chance.choice(("p1", "p2")), member, chance.randint(1, 25))
         more: dict[str, Any] = {}
-        if kind is rules.HoldRequest:
+        if kind is HoldRequest:
             more["expires_at"] = from_us(now_us + chance.choice((HOUR_US, 40 * HOUR_US)))
-        if kind is rules.TransferRequest:
+        if kind is TransferRequest:
             more["to"] = "bob"
         asked = {
             "amount": use.amount, "actor": use.actor, "reference": use.reference,
@@ -161,23 +175,23 @@ class BudgetHistory:
         assert fits, (asked, entry)
         self.accepted += 1
         self.model.uses.append(use)
-        if kind is rules.HoldRequest:
+        if kind is HoldRequest:
             self.holds[entry.sequence] = (use, use.amount, to_us(more["expires_at"]))
         else:
-            taken_back_by = rules.RefundRequest if kind is rules.SpendRequest else rules.ReversalRequest
+            taken_back_by = RefundRequest if kind is SpendRequest else ReversalRequest
             self.returnable.append((taken_back_by, entry.sequence, use.amount))
 
     def close(self, sequence: int) -> None:
         use, held, expires_us = self.holds.pop(sequence)
         taken = self.chance.randint(0, held)
         if taken == 0:
-            self.run(rules.ReleaseRequest, hold=sequence)
+            self.run(ReleaseRequest, hold=sequence)
             use.amount -= held
         elif taken < held and self.chance.random() < 0.5:
-            self.run(rules.CaptureRequest, hold=sequence, amount=taken, final=False)
+            self.run(CaptureRequest, hold=sequence, amount=taken, final=False)
             self.holds[sequence] = (use, held - taken, expires_us)
         else:
-            self.run(rules.CaptureRequest, hold=sequence, amount=taken)
+            self.run(CaptureRequest, hold=sequence, amount=taken)
             use.amount -= held - taken
 
     def check_facts(self, refusal: BudgetExceeded, use: Use) -> None:
@@ -213,8 +227,8 @@ def ledger_with(**settings: Any) -> BudgetHistory:
     """A ledger with 1,000 credits and one budget of 10 a day."""
     history = BudgetHistory.__new__(BudgetHistory)
     history.ledger, history.keys = RulesLedger(), 0
-    history.run(rules.GrantRequest, amount=1_000)
-    history.run(rules.BudgetRequest, **{"budget": "b", "limit": 10, "window": "day"} | settings)
+    history.run(GrantRequest, amount=1_000)
+    history.run(BudgetRequest, **{"budget": "b", "limit": 10, "window": "day"} | settings)
     return history
 
 
@@ -227,10 +241,10 @@ def used(history: BudgetHistory, subject: str = "") -> int:
 
 def test_a_spend_up_to_the_limit_is_taken_and_one_more_is_refused_until_the_window_ends() -> None:
     history = ledger_with()
-    history.run(rules.SpendRequest, amount=10)
+    history.run(SpendRequest, amount=10)
     before = history.ledger.account("ada")
     with pytest.raises(BudgetExceeded) as refused:
-        history.run(rules.SpendRequest, amount=1)
+        history.run(SpendRequest, amount=1)
     assert refused.value.facts == {
         "budget": "b", "subject": None, "requested": 1, "resets_at": "2025-01-02T00:00:00.000000Z", "limit": 10, "used": 10,
         "remaining": 0,
@@ -238,125 +252,125 @@ def test_a_spend_up_to_the_limit_is_taken_and_one_more_is_refused_until_the_wind
     after = history.ledger.account("ada")
     assert (after.budgets, after.balance, after.sequence) == (before.budgets, before.balance, before.sequence + 1)
     history.ledger.now_us += 24 * HOUR_US
-    assert history.run(rules.SpendRequest, amount=10).balance == 980
+    assert history.run(SpendRequest, amount=10).balance == 980
 
 
 def test_a_partial_spend_takes_what_the_budget_has_left() -> None:
     history = ledger_with()
-    entry = history.run(rules.SpendRequest, amount=500, partial=True)
+    entry = history.run(SpendRequest, amount=500, partial=True)
     assert (entry.amount, entry.requested) == (-10, 500)
     with pytest.raises(BudgetExceeded) as refused:
-        history.run(rules.SpendRequest, amount=500, partial=True)
+        history.run(SpendRequest, amount=500, partial=True)
     assert (refused.value.requested, refused.value.remaining) == (500, 0)
 
 
 def test_a_hold_counts_once_and_what_is_released_is_given_back_to_its_day() -> None:
     history = ledger_with()
     expires_at = from_us(history.ledger.now_us + 40 * HOUR_US)
-    hold = history.run(rules.HoldRequest, amount=8, expires_at=expires_at).sequence
+    hold = history.run(HoldRequest, amount=8, expires_at=expires_at).sequence
     with pytest.raises(BudgetExceeded):
-        history.run(rules.SpendRequest, amount=3)
-    history.run(rules.CaptureRequest, hold=hold, amount=5, final=False)
+        history.run(SpendRequest, amount=3)
+    history.run(CaptureRequest, hold=hold, amount=5, final=False)
     assert used(history) == 8
-    history.run(rules.ReleaseRequest, hold=hold)
+    history.run(ReleaseRequest, hold=hold)
     assert used(history) == 5
-    late = history.run(rules.HoldRequest, amount=5, expires_at=expires_at).sequence
+    late = history.run(HoldRequest, amount=5, expires_at=expires_at).sequence
     history.ledger.now_us += 24 * HOUR_US
-    history.run(rules.SpendRequest, amount=10)
-    history.run(rules.ReleaseRequest, hold=late)
+    history.run(SpendRequest, amount=10)
+    history.run(ReleaseRequest, hold=late)
     assert used(history) == 10  # the day of the hold is over: its release gives the next day nothing
 
 
 def test_an_expired_hold_gives_back_without_a_job() -> None:
     history = ledger_with()
-    history.run(rules.HoldRequest, amount=10)
+    history.run(HoldRequest, amount=10)
     history.ledger.now_us += HOUR_US
-    history.run(rules.SpendRequest, amount=10)
+    history.run(SpendRequest, amount=10)
     assert used(history) == 10
 
 
 def test_a_capture_beyond_its_hold_counts_for_the_member_of_the_hold() -> None:
     history = ledger_with(by="label", label="member")
-    hold = history.run(rules.HoldRequest, amount=4, metadata={"member": "ann"}).sequence
+    hold = history.run(HoldRequest, amount=4, metadata={"member": "ann"}).sequence
     with pytest.raises(BudgetExceeded) as refused:
-        history.run(rules.CaptureRequest, hold=hold, amount=11, over_capture="if_available")
+        history.run(CaptureRequest, hold=hold, amount=11, over_capture="if_available")
     assert (refused.value.subject, refused.value.used, refused.value.requested) == ("ann", 4, 7)
-    history.run(rules.CaptureRequest, hold=hold, amount=10, over_capture="if_available", metadata={"member": "ben"})
+    history.run(CaptureRequest, hold=hold, amount=10, over_capture="if_available", metadata={"member": "ben"})
     assert (used(history, "ann"), used(history, "ben")) == (10, 0)
 
 
 def test_a_transfer_counts_and_a_refund_gives_nothing_back() -> None:
     history = ledger_with()
-    spend = history.run(rules.SpendRequest, amount=6).sequence
-    history.run(rules.RefundRequest, spend=spend)
+    spend = history.run(SpendRequest, amount=6).sequence
+    history.run(RefundRequest, spend=spend)
     assert used(history) == 6
     with pytest.raises(BudgetExceeded):
-        history.run(rules.TransferRequest, to="bob", amount=5)
-    history.run(rules.TransferRequest, to="bob", amount=4)
+        history.run(TransferRequest, to="bob", amount=5)
+    history.run(TransferRequest, to="bob", amount=4)
     assert used(history) == 10
 
 
 def test_what_pays_an_invoice_does_not_count() -> None:
     history = ledger_with()
-    assert history.run(rules.SpendRequest, amount=50, actor="billing").counts == ()
+    assert history.run(SpendRequest, amount=50, actor="billing").counts == ()
     assert history.ledger.account("ada").counters == {}
 
 
 def test_a_soft_budget_counts_and_refuses_nothing() -> None:
     history = ledger_with(mode="soft")
-    history.run(rules.SpendRequest, amount=25)
+    history.run(SpendRequest, amount=25)
     assert used(history) == 25
 
 
 def test_each_member_has_the_whole_limit_and_who_names_no_member_shares_one() -> None:
     history = ledger_with(by="label", label="member")
     for metadata in ({"member": "ann"}, {"member": "ben"}, {"member": 7}, {}):
-        history.run(rules.SpendRequest, amount=10, metadata=metadata)
+        history.run(SpendRequest, amount=10, metadata=metadata)
     assert sorted(subject for _, subject in history.ledger.account("ada").counters) == ["", "7", "ann", "ben"]
     with pytest.raises(BudgetExceeded) as refused:
-        history.run(rules.SpendRequest, amount=1, metadata={"other": "x"})
+        history.run(SpendRequest, amount=1, metadata={"other": "x"})
     assert refused.value.subject == ""
 
 
 def test_a_budget_goes_on_counting_with_another_limit_and_begins_again_with_another_window() -> None:
     history = ledger_with()
-    history.run(rules.SpendRequest, amount=10)
-    history.run(rules.BudgetRequest, budget="b", limit=4, window="day", mode="soft")
+    history.run(SpendRequest, amount=10)
+    history.run(BudgetRequest, budget="b", limit=4, window="day", mode="soft")
     assert used(history) == 10
-    history.run(rules.BudgetRequest, budget="b", limit=4, window="week")
+    history.run(BudgetRequest, budget="b", limit=4, window="week")
     assert used(history) == 0
 
 
 def test_an_explanation_names_the_budgets_that_an_entry_changed_and_not_those_whose_window_ended_before_it() -> None:
     history = ledger_with(by="label", label="member")
-    hold = history.run(rules.HoldRequest, amount=8, metadata={"member": "ann"})
+    hold = history.run(HoldRequest, amount=8, metadata={"member": "ann"})
     before = history.ledger.entries["ada"][1]
     shown = explain(hold, before, booked_before=[], booked_after=[], referred=None)["budgets"]
     assert [(each["subject"], each["used_before"], each["used"]) for each in shown] == [("ann", 0, 8)]
-    release = history.run(rules.ReleaseRequest, hold=hold.sequence)
+    release = history.run(ReleaseRequest, hold=hold.sequence)
     shown = explain(release, hold, booked_before=[], booked_after=[], referred=hold)["budgets"]
     assert [(each["subject"], each["used_before"], each["used"]) for each in shown] == [("ann", 8, 0)]
-    spend = history.run(rules.SpendRequest, amount=3, metadata={"member": "ann"})
+    spend = history.run(SpendRequest, amount=3, metadata={"member": "ann"})
     history.ledger.now_us += 24 * HOUR_US
-    grant = history.run(rules.GrantRequest, amount=1)
+    grant = history.run(GrantRequest, amount=1)
     assert explain(grant, spend, booked_before=[], booked_after=[], referred=None)["budgets"] == []
 
 
 def test_a_budget_ends_and_no_state_is_left() -> None:
     history = ledger_with()
-    entry = history.run(rules.EndBudgetRequest, budget="b")
+    entry = history.run(EndBudgetRequest, budget="b")
     assert (entry.kind, entry.amount, entry.budgets, entry.budget, entry.accepts_transfers) == ("adjust", 0, (), "b", None)
     with pytest.raises(BudgetNotFound):
-        history.run(rules.EndBudgetRequest, budget="b")
-    assert history.run(rules.SpendRequest, amount=500).budgets == ()
+        history.run(EndBudgetRequest, budget="b")
+    assert history.run(SpendRequest, amount=500).budgets == ()
 
 
 def test_there_are_at_most_20_budgets() -> None:
     history = ledger_with(by="label", label="member")
     for number in range(19):
-        history.run(rules.BudgetRequest, budget=f"n{number}", limit=1_000, window="day")
+        history.run(BudgetRequest, budget=f"n{number}", limit=1_000, window="day")
     with pytest.raises(BudgetLimit) as refused:
-        history.run(rules.BudgetRequest, budget="one.more", limit=1, window="day")
+        history.run(BudgetRequest, budget="one.more", limit=1, window="day")
     assert refused.value.facts == {"what": "budgets", "limit": 20}
 
 
@@ -364,7 +378,7 @@ def test_the_number_of_subjects_is_not_limited_and_an_entry_names_only_its_own()
     history = ledger_with(by="label", label="member")
     sizes = set()
     for number in range(100, 400):
-        entry = history.run(rules.SpendRequest, amount=1, metadata={"member": str(number)})
+        entry = history.run(SpendRequest, amount=1, metadata={"member": str(number)})
         assert [(each.subject, each.used) for each in entry.counts] == [(str(number), 1)]
         sizes.add(len(encode_budgets(entry.budgets)) + len(encode_counts(entry.counts)))
     assert len(sizes) == 1
@@ -380,30 +394,30 @@ def of(member: str, agent: str = "", **more: str) -> dict[str, Any]:
 
 def test_an_individual_budget_overrides_the_common_one_of_its_window() -> None:
     history = ledger_with(by="label", label="member")
-    history.run(rules.BudgetRequest, budget="ann", **EACH | {"limit": 50}, label="member", subject="ann")
-    history.run(rules.BudgetRequest, budget="cy", **EACH | {"limit": 3}, label="member", subject="cy")
-    history.run(rules.BudgetRequest, budget="month", limit=60, window="month", by="label", label="member")
-    spend = history.run(rules.SpendRequest, amount=45, metadata={"member": "ann"})
+    history.run(BudgetRequest, budget="ann", **EACH | {"limit": 50}, label="member", subject="ann")
+    history.run(BudgetRequest, budget="cy", **EACH | {"limit": 3}, label="member", subject="cy")
+    history.run(BudgetRequest, budget="month", limit=60, window="month", by="label", label="member")
+    spend = history.run(SpendRequest, amount=45, metadata={"member": "ann"})
     settings = {each.name: each.setting for each in spend.budgets}
     assert {each.setting for each in spend.counts} == {settings["ann"], settings["month"]}
     for member, amount, budget in (("ben", 11, "b"), ("cy", 4, "cy"), ("ann", 6, "ann")):
         with pytest.raises(BudgetExceeded) as refused:
-            history.run(rules.SpendRequest, amount=amount, metadata={"member": member})
+            history.run(SpendRequest, amount=amount, metadata={"member": member})
         assert (refused.value.budget, refused.value.subject) == (budget, member)
 
 
 def test_a_nested_budget_counts_each_subject_within_each_of_its_parents() -> None:
     history = ledger_with(limit=20, by="label", label="member")
-    history.run(rules.BudgetRequest, budget="agent", **EACH, label="agent", parent="b")
+    history.run(BudgetRequest, budget="agent", **EACH, label="agent", parent="b")
     for member in ("ann", "ben"):
-        history.run(rules.SpendRequest, **of(member, "a1"))
+        history.run(SpendRequest, **of(member, "a1"))
         with pytest.raises(BudgetExceeded) as refused:
-            history.run(rules.SpendRequest, **of(member, "a1"))
+            history.run(SpendRequest, **of(member, "a1"))
         assert (refused.value.budget, refused.value.subject, refused.value.used) == ("agent", "a1", 8)
-    counts = history.run(rules.SpendRequest, **of("ann", "a2")).counts
+    counts = history.run(SpendRequest, **of("ann", "a2")).counts
     assert [(each.subject, each.used) for each in counts] == [('["ann", "a2"]', 8), ("ann", 16)]
     with pytest.raises(BudgetExceeded) as refused:
-        history.run(rules.SpendRequest, **of("ann", "a3"))
+        history.run(SpendRequest, **of("ann", "a3"))
     assert (refused.value.budget, refused.value.subject) == ("b", "ann")
     state = history.ledger.account("ada").budgets
     assert decode_budgets(encode_budgets(state)) == state
@@ -411,11 +425,11 @@ def test_a_nested_budget_counts_each_subject_within_each_of_its_parents() -> Non
 
 def test_of_nested_budgets_the_more_specific_counts_first_the_own_subject_before_those_of_the_parents() -> None:
     history = ledger_with(limit=1_000, by="label", label="member")
-    history.run(rules.BudgetRequest, budget="ann", **EACH | {"limit": 1_000}, label="member", subject="ann")
+    history.run(BudgetRequest, budget="ann", **EACH | {"limit": 1_000}, label="member", subject="ann")
     for name, limit, parent, subject in (
         ("agents", 10, "b", None), ("of-ann", 20, "ann", None), ("a1", 30, "b", "a1"), ("a1-of-ann", 40, "ann", "a1"),
     ):  # fmt: skip
-        history.run(rules.BudgetRequest, budget=name, **EACH | {"limit": limit}, label="agent", parent=parent, subject=subject)
+        history.run(BudgetRequest, budget=name, **EACH | {"limit": limit}, label="agent", parent=parent, subject=subject)
     for member, agent, budget in (
         ("ben", "a2", "agents"),
         ("ann", "a2", "of-ann"),
@@ -423,64 +437,64 @@ def test_of_nested_budgets_the_more_specific_counts_first_the_own_subject_before
         ("ann", "a1", "a1-of-ann"),
     ):
         with pytest.raises(BudgetExceeded) as refused:
-            history.run(rules.SpendRequest, amount=41, metadata={"member": member, "agent": agent})
+            history.run(SpendRequest, amount=41, metadata={"member": member, "agent": agent})
         assert (refused.value.budget, refused.value.subject) == (budget, agent)
 
 
 def test_a_nested_budget_keeps_its_scope_when_its_parent_ends() -> None:
     history = ledger_with(by="label", label="member")
-    history.run(rules.BudgetRequest, budget="agent", **EACH, label="agent", parent="b")
-    history.run(rules.SpendRequest, **of("ann", "a1"))
-    history.run(rules.EndBudgetRequest, budget="b")
+    history.run(BudgetRequest, budget="agent", **EACH, label="agent", parent="b")
+    history.run(SpendRequest, **of("ann", "a1"))
+    history.run(EndBudgetRequest, budget="b")
     with pytest.raises(BudgetExceeded):
-        history.run(rules.SpendRequest, **of("ann", "a1"))
-    assert history.run(rules.SpendRequest, **of("ben", "a1")).counts[0].used == 8
+        history.run(SpendRequest, **of("ann", "a1"))
+    assert history.run(SpendRequest, **of("ben", "a1")).counts[0].used == 8
 
 
 def test_a_parent_exists_counts_by_something_else_and_budgets_nest_five_deep() -> None:
     history = ledger_with(by="label", label="l0")
     with pytest.raises(BudgetNotFound):
-        history.run(rules.BudgetRequest, budget="x", **EACH, label="x", parent="none")
+        history.run(BudgetRequest, budget="x", **EACH, label="x", parent="none")
     with pytest.raises(Invalid) as invalid:
-        history.run(rules.BudgetRequest, budget="x", **EACH, label="l0", parent="b")
+        history.run(BudgetRequest, budget="x", **EACH, label="l0", parent="b")
     assert (invalid.value.pointer, invalid.value.rule) == ("/parent", "same-scope")
     parent = "b"
     for level in range(1, 5):
-        history.run(rules.BudgetRequest, budget=f"n{level}", **EACH, label=f"l{level}", parent=parent)
+        history.run(BudgetRequest, budget=f"n{level}", **EACH, label=f"l{level}", parent=parent)
         parent = f"n{level}"
     with pytest.raises(BudgetLimit) as refused:
-        history.run(rules.BudgetRequest, budget="deep", **EACH, label="l5", parent=parent)
+        history.run(BudgetRequest, budget="deep", **EACH, label="l5", parent=parent)
     assert refused.value.facts == {"what": "levels of budgets", "limit": 5}
     with pytest.raises(Invalid):
-        history.run(rules.SpendRequest, amount=1, metadata={f"l{level}": "\U0001f600" * 200 for level in range(5)})
+        history.run(SpendRequest, amount=1, metadata={f"l{level}": "\U0001f600" * 200 for level in range(5)})
 
 
 def test_a_label_that_is_too_long_to_count_by_is_a_wrong_field() -> None:
     history = ledger_with(by="label", label="member")
     with pytest.raises(Invalid) as invalid:
-        history.run(rules.SpendRequest, amount=1, metadata={"member": "x" * 201})
+        history.run(SpendRequest, amount=1, metadata={"member": "x" * 201})
     assert (invalid.value.pointer, invalid.value.rule) == ("/metadata/member", "too-long")
 
 
 def test_of_several_exceeded_budgets_the_one_that_gets_room_last_is_named() -> None:
     history = ledger_with()
-    history.run(rules.BudgetRequest, budget="month", limit=10, window="month")
-    history.run(rules.SpendRequest, amount=10)
+    history.run(BudgetRequest, budget="month", limit=10, window="month")
+    history.run(SpendRequest, amount=10)
     with pytest.raises(BudgetExceeded) as refused:
-        history.run(rules.SpendRequest, amount=1)
+        history.run(SpendRequest, amount=1)
     assert (refused.value.budget, refused.value.resets_at) == ("month", "2025-02-01T00:00:00.000000Z")
 
 
 def test_a_rolling_budget_frees_step_by_step() -> None:
     history = ledger_with(window="rolling", hours=24)
     for _ in range(5):
-        history.run(rules.SpendRequest, amount=2)
+        history.run(SpendRequest, amount=2)
         history.ledger.now_us += 2 * HOUR_US
     with pytest.raises(BudgetExceeded) as refused:
-        history.run(rules.SpendRequest, amount=3)
+        history.run(SpendRequest, amount=3)
     assert refused.value.resets_at == to_text(history.ledger.now_us - 8 * HOUR_US + 25 * HOUR_US)
     history.ledger.now_us += 17 * HOUR_US
-    entry = history.run(rules.SpendRequest, amount=3)
+    entry = history.run(SpendRequest, amount=3)
     assert (used(history), entry.counts[0].used, entry.counts[0].total) == (9, 3, 9)
     assert decode_counts(encode_counts(entry.counts)) == entry.counts
 
@@ -503,5 +517,5 @@ def test_a_rolling_budget_frees_step_by_step() -> None:
 )
 def test_settings_that_do_not_fit_together_are_refused_by_field(settings: dict[str, Any], pointer: str) -> None:
     with pytest.raises(Invalid) as invalid:
-        rules.BudgetRequest(**{"holder_id": "ada", "idempotency_key": "k", "budget": "b", "limit": 1} | settings)
+        BudgetRequest(**{"holder_id": "ada", "idempotency_key": "k", "budget": "b", "limit": 1} | settings)
     assert invalid.value.pointer == pointer

@@ -6,19 +6,10 @@ from typing import Any
 import pytest
 
 from ledger.errors import InsufficientCredits
-from ledger.rules import (
-    AccountState,
-    CaptureRequest,
-    GrantRequest,
-    HoldRequest,
-    OverdraftRequest,
-    SpendRequest,
-    capture,
-    grant,
-    hold,
-    set_overdraft,
-    spend,
-)
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions.credit_rules import grant, set_overdraft, spend
+from ledger.rules.decisions.hold_rules import capture, hold
+from ledger.rules.requests import CaptureRequest, GrantRequest, HoldRequest, OverdraftRequest, SpendRequest
 
 DAY = 86_400_000_000
 NOW = 20_000 * DAY

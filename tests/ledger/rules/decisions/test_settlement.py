@@ -9,10 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import rules
 from ledger.errors import InsufficientCredits, Refused
-from ledger.rules import AccountState, Entry
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import credit_rules, hold_rules, refunds, settlement, transfers
+from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
+from ledger.rules.requests import (
+    CaptureRequest,
+    HoldRequest,
+    RefundRequest,
+    ReleaseRequest,
+    Request,
+    RevokeRequest,
+    SpendRequest,
+    TransferRequest,
+)
 from tests.ledger.random_histories import HOUR_US, NEW_LOT_DAYS, RandomHistory, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
 
@@ -36,7 +47,7 @@ def random_ledger(policy: str, seed: int) -> RulesLedger:
     return history.ledger  # type: ignore[return-value]
 
 
-def request_of_ada(kind: type[rules.Request], **what: Any) -> Any:
+def request_of_ada(kind: type[Request], **what: Any) -> Any:
     """A request of ada under the key `k`."""
     return kind(holder_id="ada", idempotency_key="k", **what)
 
@@ -62,32 +73,30 @@ def outcomes(ledger: RulesLedger, account: AccountState, chance: random.Random) 
     decisions: list[Callable[[], list[Entry]]] = []
     until = from_us(account.now_us + DAY_US)
     for amount in (1, max(1, account.available), account.available + 1, account.available + 7, chance.randint(1, 90)):
-        decisions.append(partial(rules.spend, account, request_of_ada(rules.SpendRequest, amount=amount)))
-        decisions.append(partial(rules.hold, account, request_of_ada(rules.HoldRequest, amount=amount, expires_at=until)))
+        decisions.append(partial(credit_rules.spend, account, request_of_ada(SpendRequest, amount=amount)))
+        decisions.append(partial(hold_rules.hold, account, request_of_ada(HoldRequest, amount=amount, expires_at=until)))
         decisions.append(partial(transfer_to_eve, account, amount))
     entries = ledger.entries[account.holder_id]
     for entry in entries:
         if entry.kind in ("grant", "spend"):
             decisions.append(
-                partial(rules.revoke, account, request_of_ada(rules.RevokeRequest, grant=entry.sequence), grant=entry)
+                partial(credit_rules.revoke, account, request_of_ada(RevokeRequest, grant=entry.sequence), grant=entry)
             )
         if entry.taken:
             decisions.append(partial(refund_rest, ledger, account, entry))
         if entry.kind == "hold" and entry.refers_to is None:
             of_hold = {"hold_entry": entry, "last_closing": last_referring(entries, entry)}
             amount = chance.randint(1, 60)
-            capture = request_of_ada(rules.CaptureRequest, hold=entry.sequence, amount=amount, over_capture="if_available")
-            decisions.append(partial(rules.capture, account, capture, **of_hold))
-            decisions.append(
-                partial(rules.release, account, request_of_ada(rules.ReleaseRequest, hold=entry.sequence), **of_hold)
-            )
+            capture = request_of_ada(CaptureRequest, hold=entry.sequence, amount=amount, over_capture="if_available")
+            decisions.append(partial(hold_rules.capture, account, capture, **of_hold))
+            decisions.append(partial(hold_rules.release, account, request_of_ada(ReleaseRequest, hold=entry.sequence), **of_hold))
     return [(account.available, account.own_available), *map(outcome_of, decisions)]
 
 
 def transfer_to_eve(account: AccountState, amount: int) -> list[Entry]:
     """Ada's entry of a transfer to eve."""
-    request = request_of_ada(rules.TransferRequest, amount=amount, to="eve")
-    return rules.transfer(account, AccountState("eve", "credits", account.now_us), request)[0]
+    request = request_of_ada(TransferRequest, amount=amount, to="eve")
+    return transfers.transfer(account, AccountState("eve", "credits", account.now_us), request)[0]
 
 
 def last_referring(entries: list[Entry], hold: Entry) -> Entry | None:
@@ -99,9 +108,9 @@ def refund_rest(ledger: RulesLedger, account: AccountState, spend: Entry) -> lis
     """Refund what is left of a spend, by the rules."""
     entries = ledger.entries[account.holder_id]
     done = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == spend.sequence]
-    return rules.refund(
+    return refunds.refund(
         account,
-        request_of_ada(rules.RefundRequest, spend=spend.sequence),
+        request_of_ada(RefundRequest, spend=spend.sequence),
         spend=spend,
         refunded=sum(entry.amount for entry in done),
         later=entries[spend.sequence :],
@@ -125,7 +134,7 @@ def test_available_credits_and_refusals_do_not_depend_on_whether_due_entries_are
         for us in [0, *waits]:
             account = account._replace(now_us=account.now_us + us)
             booked = account.after_all(up_to_date.entries[holder])
-            up_to_date.entries[holder] += rules.settle_due(booked)[0]
+            up_to_date.entries[holder] += settlement.settle_due(booked)[0]
             booked = account.after_all(up_to_date.entries[holder])
-            assert rules.settle_due(booked) == ([], booked)
+            assert settlement.settle_due(booked) == ([], booked)
             assert outcomes(up_to_date, booked, random.Random(seed)) == outcomes(ledger, account, random.Random(seed))

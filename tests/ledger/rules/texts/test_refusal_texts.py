@@ -6,21 +6,13 @@ from typing import Any
 import pytest
 
 from ledger.errors import REFUSALS, InsufficientCredits, Refused
-from ledger.rules import (
-    AccountState,
-    CaptureRequest,
-    GrantRequest,
-    HoldRequest,
-    Request,
-    SpendRequest,
-    capture,
-    grant,
-    hold,
-    spend,
-)
+from ledger.rules.accounts import AccountState
 from ledger.rules.credit_units import CreditUnit, plain_unit
+from ledger.rules.decisions.credit_rules import grant, spend
+from ledger.rules.decisions.hold_rules import capture, hold
 from ledger.rules.instants import to_us
 from ledger.rules.refusal_texts import Remedy, refusal_text, remedies, when
+from ledger.rules.requests import CaptureRequest, GrantRequest, HoldRequest, Request, SpendRequest
 
 NOW = datetime(2026, 11, 22, 14, 3, tzinfo=UTC)
 CREDITS = plain_unit("credits")
