@@ -118,6 +118,7 @@ def _parts() -> dict[str, float]:
     from ledger.rest.kit import parsing, rendering
     from ledger.rest.schemas import request_schemas, response_schemas
     from ledger.rules.accounts import AccountState
+    from ledger.rules.decisions import credit_rules
     from ledger.rules.lots import Lot, decode, encode
     from ledger.rules.requests import SpendRequest
 

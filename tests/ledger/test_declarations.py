@@ -44,7 +44,6 @@ from ledger.rest.kit.queries import QueryBoolean, QueryInteger
 from ledger.rest.schemas import request_schemas
 from ledger.rest.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, GroupBy, MetadataPair, Start
 from ledger.rules import requests as rule_requests
-from ledger.rules import requests as rule_requests
 from ledger.rules.requests import PricedRequest, QuoteRequest, RateRequest, Request
 from ledger.shadow import schemas as shadow_schemas
 from ledger.signals import schemas as signal_schemas
