@@ -17,15 +17,6 @@ from ledger.services.coming_credits import Lack, UnderWay, decided, lacks_credit
 from ledger.services.credits import *  # noqa: F403 - every use-case, by its declaration
 from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
 from ledger.services.overage import overage_changed, overage_used
-from ledger.services.plan_grants import (
-    GrantedPeriod,
-    GrantPart,
-    credit_types_of,
-    granted_under,
-    instant_of_us,
-    recurring_grant_under,
-    us_of_instant,
-)
 from ledger.services.rates import PublishedRate, current_rate, publish_rate, quote
 from ledger.services.recurring_grants import (
     RecurringSummary,

@@ -1,4 +1,7 @@
-"""Recurring grants of which others set the terms, such as the allowances of plans: set, ended and read under the lock."""
+"""Recurring grants of which others set the terms, such as the allowances of plans: set, ended and read under the lock.
+
+`services` does not load this: who sets the terms of recurring grants by a plan imports it.
+"""
 
 import json
 from collections.abc import Sequence

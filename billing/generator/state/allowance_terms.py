@@ -50,6 +50,7 @@ from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Refused, Retryable
 from ledger.periods import IntervalUnit
+from ledger.services import plan_grants
 from ledger.values import MAX_AMOUNT
 
 MOST_UNITS: Final = 100
@@ -87,7 +88,7 @@ class _Terms(NamedTuple):
     ends_at: datetime | None
     applies_to: dict[str, Any] | None
     known_as: str
-    parts: tuple[ledger.GrantPart, ...]
+    parts: tuple[plan_grants.GrantPart, ...]
 
 
 OVERLAPPING: Final = """
@@ -124,7 +125,7 @@ def claim_granted(
     found: list[AllowanceGrant] = []
     returned: list[AllowanceReturn] = []
     with holder_lock(subscription.holder_id) as holder:
-        credit_types = ledger.credit_types_of(holder_id=subscription.holder_id, recurring_grant=name)
+        credit_types = plan_grants.credit_types_of(holder_id=subscription.holder_id, recurring_grant=name)
         granted = [(each, credit_type) for credit_type in credit_types for each in _unclaimed(holder, subscription, credit_type)]
         # What went back first: a part of another credit type may be for the same time.
         for one, credit_type in granted:
@@ -136,7 +137,7 @@ def claim_granted(
 
 
 def _cut_overlapping(
-    lock: Lock, subscription: SubscriptionState, spans: Sequence[AllowanceSpan], granted: ledger.GrantedPeriod
+    lock: Lock, subscription: SubscriptionState, spans: Sequence[AllowanceSpan], granted: plan_grants.GrantedPeriod
 ) -> list[AllowanceReturn]:
     """Cut the claims for the time of what the ledger granted: those that kept all credits, and those that only a run can cut."""
     start, end = granted.starts_at, granted.ends_at
@@ -154,7 +155,7 @@ def _held_allowance(claim_id: int, start: datetime, end: datetime, amount: int) 
 
 
 def _claim_returned(
-    lock: Lock, subscription: SubscriptionState, credit_type: str, granted: ledger.GrantedPeriod
+    lock: Lock, subscription: SubscriptionState, credit_type: str, granted: plan_grants.GrantedPeriod
 ) -> list[AllowanceReturn]:
     """Cut the claims of the time for which a part of the terms took credits back."""
     returned: list[AllowanceReturn] = []
@@ -168,10 +169,10 @@ def _claim_returned(
     return returned
 
 
-def _unclaimed(holder: Lock, subscription: SubscriptionState, credit_type: str) -> list[ledger.GrantedPeriod]:
+def _unclaimed(holder: Lock, subscription: SubscriptionState, credit_type: str) -> list[plan_grants.GrantedPeriod]:
     """Have the ledger grant what is due, and return the periods that it granted since the last run."""
     [since] = fetch_rows(int, CLAIMED, [subscription.id, credit_type])
-    return ledger.granted_under(
+    return plan_grants.granted_under(
         holder,
         holder_id=subscription.holder_id,
         credit_type=credit_type,
@@ -183,11 +184,11 @@ def _unclaimed(holder: Lock, subscription: SubscriptionState, credit_type: str) 
 def has_terms(subscription: SubscriptionState) -> bool:
     """Return whether the account has, or had, terms of the subscription's allowance."""
     holder_id = subscription.holder_id
-    return bool(holder_id and ledger.credit_types_of(holder_id=holder_id, recurring_grant=name_of(subscription)))
+    return bool(holder_id and plan_grants.credit_types_of(holder_id=holder_id, recurring_grant=name_of(subscription)))
 
 
 def _claim(
-    subscription: SubscriptionState, spans: Sequence[AllowanceSpan], credit_type: str, granted: ledger.GrantedPeriod
+    subscription: SubscriptionState, spans: Sequence[AllowanceSpan], credit_type: str, granted: plan_grants.GrantedPeriod
 ) -> AllowanceGrant:
     start, end = granted.starts_at, granted.ends_at
     of = [span.item_id for span in spans if span.start <= start and (span.end is None or start < span.end)]
@@ -219,7 +220,7 @@ def _claim(
     return AllowanceGrant(credit_type, granted.amount, granted.sequence, None, claim.pk, start, end, granted.applies_to)
 
 
-def _claim_terms(credit_type: str, granted: ledger.GrantedPeriod) -> list[str]:
+def _claim_terms(credit_type: str, granted: plan_grants.GrantedPeriod) -> list[str]:
     if granted.is_part:
         terms: list[str] = json.loads(granted.known_as)
         return terms
@@ -262,7 +263,7 @@ def set_allowance_terms(lock: Lock, subscription: SubscriptionState, items: Bill
     if not subscription.holder_id or not (items.allowances or subscription.amendments > 1):
         return
     name = name_of(subscription)
-    known_types = ledger.credit_types_of(holder_id=subscription.holder_id, recurring_grant=name)
+    known_types = plan_grants.credit_types_of(holder_id=subscription.holder_id, recurring_grant=name)
     credit_types = sorted({*known_types, *(span.credit_type for span in items.allowances)})
     if not credit_types:
         return
@@ -289,7 +290,7 @@ class _Lot(NamedTuple):
 class _Coming:
     """What comes next of a credit type: parts, and the first full period of the rhythm; None if it has no rhythm."""
 
-    parts: list[ledger.GrantPart] = field(default_factory=list)
+    parts: list[plan_grants.GrantPart] = field(default_factory=list)
     of: list[AllowancePart] = field(default_factory=list)
     rhythm: AllowancePart | None = None
     rhythm_ends_at: datetime | None = None
@@ -298,7 +299,7 @@ class _Coming:
 def _wanted(
     subscription: SubscriptionState,
     items: BillableItems,
-    granted: Sequence[tuple[ledger.GrantedPeriod, str]],
+    granted: Sequence[tuple[plan_grants.GrantedPeriod, str]],
     *,
     grants_now: bool,
 ) -> dict[str, _Terms]:
@@ -331,7 +332,7 @@ def _wanted(
 
 
 def _held(
-    subscription: SubscriptionState, items: BillableItems, granted: Sequence[tuple[ledger.GrantedPeriod, str]]
+    subscription: SubscriptionState, items: BillableItems, granted: Sequence[tuple[plan_grants.GrantedPeriod, str]]
 ) -> tuple[list[HeldAllowance], dict[int, _Lot], datetime | None]:
     """Return the claims that may change, also those that the next run writes; their lots by claim; and since when they are."""
     since = compute_settled_until(subscription, items)
@@ -427,8 +428,8 @@ def _add_parts(coming: dict[str, _Coming], difference: AllowanceDifference, lots
         if not any(one.span.credit_type == credit_type for one in difference.due):
             start, end = min(one.end for one in cut), max(one.claim.end for one in cut)
             each = coming.setdefault(credit_type, _Coming())
-            at_us, end_us = ledger.us_of_instant(start), ledger.us_of_instant(end)
-            each.parts.append(ledger.GrantPart(at_us, end_us, 0, None, taken_back=_taken_back(cut, lots)))
+            at_us, end_us = plan_grants.us_of_instant(start), plan_grants.us_of_instant(end)
+            each.parts.append(plan_grants.GrantPart(at_us, end_us, 0, None, taken_back=_taken_back(cut, lots)))
     for one in difference.due:
         cut = [each for each in difference.cut if lots[each.claim.id].credit_type == one.span.credit_type]
         is_first = one == next(each for each in difference.due if each.span.credit_type == one.span.credit_type)
@@ -447,17 +448,17 @@ def _taken_back(cut: Sequence[CutAllowance], lots: dict[int, _Lot]) -> tuple[tup
     return tuple(sorted((lot, amount) for lot, amount in back.items() if amount))
 
 
-def _part(due: Allowance, back: tuple[tuple[int, int], ...], at: datetime) -> ledger.GrantPart:
+def _part(due: Allowance, back: tuple[tuple[int, int], ...], at: datetime) -> plan_grants.GrantPart:
     start, end = due.part
-    return ledger.GrantPart(
-        start_us=ledger.us_of_instant(start),
-        end_us=ledger.us_of_instant(end),
+    return plan_grants.GrantPart(
+        start_us=plan_grants.us_of_instant(start),
+        end_us=plan_grants.us_of_instant(end),
         amount=due.amount,
-        expires_us=None if due.expires_at is None else ledger.us_of_instant(due.expires_at),
+        expires_us=None if due.expires_at is None else plan_grants.us_of_instant(due.expires_at),
         applies_to=due.span.pays_for,
         known_as=json.dumps(due.of.terms),
         taken_back=back,
-        at_us=ledger.us_of_instant(at) if at < start else None,
+        at_us=plan_grants.us_of_instant(at) if at < start else None,
     )
 
 
@@ -487,7 +488,7 @@ def _find_rhythm(coming: _Coming) -> None:
     assert first.span.end is not None
     # The last part is named if the end cuts its period.
     coming.rhythm, coming.rhythm_ends_at = first, first.span.schedule.period_at(first.span.end).start
-    start_us, end_us = (ledger.us_of_instant(each) for each in (first.part.start, coming.rhythm_ends_at))
+    start_us, end_us = (plan_grants.us_of_instant(each) for each in (first.part.start, coming.rhythm_ends_at))
     coming.parts = [each for each in coming.parts if not start_us <= each.start_us < end_us]
 
 
@@ -504,7 +505,7 @@ def _terms(coming: _Coming) -> _Terms | None:
         return None
     if of is None:
         # Credits only go back.
-        start = ledger.instant_of_us(coming.parts[0].start_us)
+        start = plan_grants.instant_of_us(coming.parts[0].start_us)
         return _Terms(1, "month", 1, start, "UTC", None, None, None, "", tuple(coming.parts))
     span, schedule = of.span, of.span.schedule
     unit, number = _interval(of)
@@ -536,7 +537,7 @@ def _set(holder: Lock, subscription: SubscriptionState, credit_type: str, wanted
         "credit_type": credit_type,
         "recurring_grant": name_of(subscription),
     }
-    known = ledger.recurring_grant_under(holder, **named)
+    known = plan_grants.recurring_grant_under(holder, **named)
     present = None if known is None or known.next_us is None else known
     if wanted is None and present is None:
         return
@@ -565,11 +566,11 @@ def _as_wanted(terms: _Terms) -> list[Any]:
 
 def _as_stored(known: Any) -> list[Any]:
     terms = known.terms
-    ends_at = None if terms.ends_us is None else ledger.instant_of_us(terms.ends_us)
-    first_at = None if known.next_period is None else ledger.instant_of_us(terms.span(known.next_period).start_us)
+    ends_at = None if terms.ends_us is None else plan_grants.instant_of_us(terms.ends_us)
+    first_at = None if known.next_period is None else plan_grants.instant_of_us(terms.span(known.next_period).start_us)
     return _as_wanted(
         _Terms(
-            terms.amount, terms.interval, terms.interval_count, ledger.instant_of_us(terms.starts_us), terms.time_zone, first_at,
-            ends_at, terms.applies_to, known.known_as, known.parts[known.next_part :],
+            terms.amount, terms.interval, terms.interval_count, plan_grants.instant_of_us(terms.starts_us), terms.time_zone,
+            first_at, ends_at, terms.applies_to, known.known_as, known.parts[known.next_part :],
         )
     )  # fmt: skip
