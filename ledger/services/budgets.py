@@ -8,8 +8,7 @@ from ledger.budget_settings import LastSetting
 from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
 from ledger.errors import Invalid
-from ledger.rules import Budget
-from ledger.rules.budget_states import HARD, MAX_LEVELS, MAX_SUBJECT_CHARACTERS, MODES, SCOPES, Budgets, decode_budgets
+from ledger.rules.budget_states import HARD, MAX_LEVELS, MAX_SUBJECT_CHARACTERS, MODES, SCOPES, Budget, Budgets, decode_budgets
 from ledger.rules.budget_texts import scope_words, window_words
 from ledger.rules.budget_windows import MAX_HOURS, WINDOWS
 from ledger.rules.requests import BudgetTerms, check_budget
