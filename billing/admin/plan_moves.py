@@ -9,14 +9,14 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from billing.admin.cells import money_text
 from billing.admin.order_forms.fields import OrderForm, names_of
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import MINUTE
+from billing.admin.version_previews import moved_table, sum_sentence
 from billing.models import Plan, PlanMove
 from billing.orders import plan_move_progress
 from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
-from billing.orders.plan_move_preview import MovePreview, move_preview
+from billing.orders.plan_move_preview import move_preview
 from billing.orders.plan_move_progress import MoveProgress
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.columns import table_of
@@ -77,37 +77,18 @@ def _described(request: NewPlanMove) -> DryRun:
     sentences = [
         f"Subscriptions on version {_listed(preview.from_versions)} change to version {preview.plan.version}, from {when}."
     ]
-    for each in preview.sums or ():
-        before, after, difference = (
-            money_text(minor, each.currency) for minor in (each.before_minor, each.after_minor, each.difference_minor)
-        )
-        sentences.append(
-            f"{each.subscriptions:,} in {each.currency}: {before} a month so far, {after} then; the difference is {difference}."
-        )
+    sentences += map(sum_sentence, preview.sums or ())
     if preview.sums is None:
         sentences.append("They are too many to sum up here.")
     elif not preview.sums:
         sentences.append("No subscription is on these versions then.")
     sentences += [f"{number:,} that {STAYS[name]}: stays." for name, number in (preview.left_out or {}).items()]
     shown = f"The first {len(preview.subscriptions)}" if preview.following else "Subscriptions"
-    return DryRun(sentences=sentences, parts=[(shown, _preview_table(preview.subscriptions))])
+    return DryRun(sentences=sentences, parts=[(shown, moved_table(preview.subscriptions))])
 
 
 def _listed(versions: list[int]) -> str:
     return ", ".join(map(str, versions))
-
-
-def _preview_table(rows: list[MovePreview]) -> dict[str, Any]:
-    return table_of(
-        rows,
-        ("Subscription", "subscription"),
-        ("Customer", "customer"),
-        ("From version", lambda row: row.from_plan.version),
-        ("Takes effect", lambda row: instant_words(row.takes_effect_at)),
-        ("Monthly amount so far", lambda row: money_text(row.before_minor, row.currency_before)),
-        ("Monthly amount then", lambda row: money_text(row.after_minor, row.currency)),
-        ("Concerned too", lambda row: ", ".join(row.notes).replace("-", " ")),
-    )
 
 
 def moves_table(plan: Plan) -> dict[str, Any]:

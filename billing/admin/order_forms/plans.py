@@ -19,6 +19,7 @@ from billing.admin.order_forms import prices
 from billing.admin.order_forms.fields import BudgetsField, NamesInLanguages, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import plan_sentences
+from billing.admin.version_previews import version_parts, version_sentences
 from billing.documents.printed_arithmetic import Notation, calculation
 from billing.models import Plan, Price
 from billing.orders import plans
@@ -527,9 +528,10 @@ def _view(
 
 def _described(plan: Plan, form: PlanForm) -> DryRun:
     """Return the plan in sentences, read back from the rows that would be written."""
-    is_first = plan.version == 1
-    new = "This is a new plan." if is_first else f"This is version {plan.version}; subscriptions stay on theirs until amended."
-    return DryRun(sentences=[new, *plan_sentences(plans.terms_of.__wrapped__(plan.pk))])
+    terms = plans.terms_of.__wrapped__(plan.pk)
+    if plan.version == 1:
+        return DryRun(sentences=["This is a new plan.", *plan_sentences(terms)])
+    return DryRun(sentences=[*version_sentences(plan), *plan_sentences(terms)], parts=version_parts(plan, terms))
 
 
 def _typed_of(plan: Plan) -> dict[str, Any]:

@@ -43,6 +43,11 @@ SUBSCRIPTIONS_AT_ONCE: Final = 500
 CUSTOMERS_NAMED: Final = 10
 KEPT: Final = frozenset({*COMMON, "conversion", "credits"}) - {"model"}
 """What stays of the price that is replaced: how usage is measured, taxed and bounded."""
+MEASURES: Final = (
+    "meter", "aggregation", "billed_by", "entries", "property", "filters", "group_by", "interval", "conversion", "credits",
+)  # fmt: skip
+"""The fields by which two prices measure the same usage of the same periods."""
+USUAL_MONTHS: Final = 3
 MODELS_TRIED: Final = frozenset({*OVERAGE_MODELS, "flat"})
 """The models of prices that can be replaced: they price a number, and a claim stores it whatever the amounts are."""
 
@@ -88,7 +93,7 @@ class NewPriceTrial(Record):
         dict[str, Any],
         OveragePrice("The other price. How usage is measured, its minimum and maximum, and its tax stay those of the plan."),
     ]
-    months: Annotated[int, Integer("Periods that ended within this number of months.", least=1, most=MOST_MONTHS)] = 3
+    months: Annotated[int, Integer("Periods that ended within this number of months.", least=1, most=MOST_MONTHS)] = USUAL_MONTHS
 
 
 @dataclass(slots=True)
@@ -175,8 +180,43 @@ def compute_trial(request: NewPriceTrial, until: datetime) -> PriceTrial:
             different currencies.
         PriceInvalid: the other price does not fit what stays.
     """
-    since = add_months(until, -request.months)
-    replaced = _replaced(request)
+    return _compute(_replaced(request), add_months(until, -request.months), until)
+
+
+def compute_version_trials(plan: Plan, until: datetime) -> dict[str, PriceTrial | None]:
+    """Return, by the key of each usage price that a version of a plan changes, what it would have brought for USUAL_MONTHS.
+
+    Args:
+        plan: the version, which may be one of a preview.
+
+    Returns:
+        None for a price that measures in another way, or whose usage is stored for its own amounts. A price that no earlier
+        version has, or that all have as it is, has no trial.
+    """
+    new = {price.key: price for _, price in plans.terms_of.__wrapped__(plan.pk).prices if price.kind == PriceKind.USAGE}
+    by_key: dict[str, dict[int, _Replaced]] = {}
+    rows = PriceRow.objects.filter(plan__code=plan.code, kind=PriceKind.USAGE.value, subscription=None)
+    earlier = rows.exclude(plan_id=plan.pk).filter(key__in=new).order_by("-plan__version")
+    for row_id, version in earlier.values_list("pk", "plan__version"):
+        terms, price = plans.price_of(row_id)
+        by_key.setdefault(price.key, {})[row_id] = _Replaced(terms, version, price, new[price.key])
+    since = add_months(until, -USUAL_MONTHS)
+    return {
+        key: _compute(replaced, since, until) if all(_is_comparable(each, plan.currency) for each in replaced.values()) else None
+        for key, replaced in by_key.items()
+        if any(each.price != each.other for each in replaced.values())
+    }
+
+
+def _is_comparable(replaced: "_Replaced", currency: str) -> bool:
+    """Return whether the usage that a claim stores for one price is that of the other, which is in this currency."""
+    price, other = replaced.price, replaced.other
+    has_other_use = price.buckets or other.buckets or not {price.model, other.model} <= MODELS_TRIED
+    is_same_use = all(getattr(price, name) == getattr(other, name) for name in MEASURES)
+    return is_same_use and not has_other_use and replaced.terms.currency == currency
+
+
+def _compute(replaced: "Mapping[int, _Replaced]", since: datetime, until: datetime) -> PriceTrial:
     trial = PriceTrial(next(iter(replaced.values())).terms.currency, since, until)
     left = MOST_PERIODS
     for subscriptions in _subscriptions(replaced):
@@ -272,7 +312,8 @@ class _Bound:
     @classmethod
     def of(cls, period: _Period, snapshot: Mapping[str, Any], replaced: _Replaced) -> "_Bound":
         price = replaced.price
-        if price.minimum is None and price.maximum is None:
+        bounds = (price.minimum, price.maximum, replaced.other.minimum, replaced.other.maximum)
+        if all(each is None for each in bounds):
             return cls(Fraction(1))
         interval = replaced.terms.interval_of(price)
         schedule = Schedule.anchored_at(anchor_of(snapshot) or period.anchor_at, ZoneInfo(period.time_zone), interval)
