@@ -27,6 +27,7 @@ class RowOperation:
         permission: of the operators who may use it.
         view: takes the admin, the request and the row.
         is_possible: takes the row; False hides the button.
+        stands_out: True shows the button beside those of the page, not under More.
         listed: takes the rows of a list, and returns the ids of those that lead to the form there too, by a number of queries
             that does not depend on the rows; None: no list offers it.
     """
@@ -38,6 +39,7 @@ class RowOperation:
     url_path: str
     view: Callable[[Any, Any, Any], Any]
     is_possible: Callable[[Any], bool]
+    stands_out: bool = False
     listed: Callable[[Sequence[Any]], Collection[int]] | None = None
 
 
@@ -61,9 +63,9 @@ class RowPage:
         """Return the tables that were added about a row."""
         return [part for each in self._parts for part in each(row)]
 
-    def operation_names(self) -> list[str]:
-        """Return the names of the buttons that were added."""
-        return list(self.operations)
+    def operation_names(self, *, stands_out: bool) -> list[str]:
+        """Return the names of the buttons that were added: of those that stand out, or of the others."""
+        return [each.name for each in self.operations.values() if each.stands_out is stands_out]
 
     def listed_for(self, rows: Sequence[Any]) -> dict[int, list[RowOperation]]:
         """Return the operations that a list offers, by the id of their row."""

@@ -89,10 +89,11 @@ class CustomerAdmin(ReadOnlyAdmin):
         "edit",
         "subscribe",
         "page_link",
+        *CUSTOMER_PAGE.operation_names(stands_out=True),
         {
             "title": "More",
             "icon": "more_horiz",
-            "items": ["new_invoice", "give_coupon", "pay_out", *CUSTOMER_PAGE.operation_names(), "erase"],
+            "items": ["new_invoice", "give_coupon", "pay_out", *CUSTOMER_PAGE.operation_names(stands_out=False), "erase"],
         },
     )
     fields = (("holder", "language", "created"),)

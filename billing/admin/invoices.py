@@ -156,10 +156,17 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "record_payment",
         "pay",
         "credit",
+        *INVOICE_PAGE.operation_names(stands_out=True),
         {
             "title": "More",
             "icon": "more_horiz",
-            "items": ["show_e_invoice", "pay_with_credit", *INVOICE_PAGE.operation_names(), "void", "mark_uncollectible"],
+            "items": [
+                "show_e_invoice",
+                "pay_with_credit",
+                *INVOICE_PAGE.operation_names(stands_out=False),
+                "void",
+                "mark_uncollectible",
+            ],
         },
         "delete_draft",
     )

@@ -43,7 +43,7 @@ class PaymentsConfig(applications.LedgerApplication):
         from billing import additions as billing_additions
         from billing.payments.exports import EXPORTS
         from billing.payments.intent_laws import PROVIDER_LAWS
-        from billing.payments.permissions import VIEW_PACK, VIEW_PURCHASE
+        from billing.payments.permissions import REFUND_PAYMENTINTENT, VIEW_PACK, VIEW_PURCHASE
         from billing.payments.purchase_laws import NAMED_ENTRIES, PURCHASE_LAWS
         from ledger import conf, exports
         from ledger.audit.chains import RegisteredTable, register_table
@@ -62,6 +62,18 @@ class PaymentsConfig(applications.LedgerApplication):
         billing_additions.register_transfer_orders(_transfer_orders)
         billing_additions.register_sales(
             billing_additions.Sales(what="packs", permission=VIEW_PURCHASE, table="billing_purchase", minor="paid_minor")
+        )
+        billing_additions.INVOICE_PAGE.register_operation(
+            billing_additions.RowOperation(
+                name="refund_payment",
+                title="Refund",
+                icon="currency_exchange",
+                permission=REFUND_PAYMENTINTENT,
+                url_path="refund-payment",
+                view=_refund_payment_of,
+                is_possible=_has_refundable_payment,
+                stands_out=True,
+            )
         )
         exports.register(*EXPORTS)
         if apps.is_installed("ledger.signals"):
@@ -107,6 +119,18 @@ def _attention(request: Any) -> "list[Attention]":
     from billing.payments.attention import list_problems
 
     return list_problems(request)
+
+
+def _refund_payment_of(model_admin: Any, request: Any, invoice: Any) -> Any:
+    from billing.payments.intent_forms import invoice_refund_view
+
+    return invoice_refund_view(model_admin, request, invoice)
+
+
+def _has_refundable_payment(invoice: Any) -> bool:
+    from billing.payments.intent_orders import refundable_intent_of
+
+    return invoice.amount_paid_minor > 0 and refundable_intent_of(invoice) is not None
 
 
 def _search(request: Any, word: str) -> "list[Found]":

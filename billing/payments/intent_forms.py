@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 
 from billing.admin.amount_forms import AMOUNT_WRITTEN, AmountForm
 from billing.admin.cells import credits_text, money_text
@@ -11,7 +12,14 @@ from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice
 from billing.payments.advancing import purchase_of
-from billing.payments.intent_orders import NewCancellation, NewProviderRefund, cancel_intent, refund_intent, refundable_minor
+from billing.payments.intent_orders import (
+    NewCancellation,
+    NewProviderRefund,
+    cancel_intent,
+    refund_intent,
+    refundable_intent_of,
+    refundable_minor,
+)
 from billing.payments.models import PaymentIntent, ProviderRefund
 from billing.payments.transfers import NewTransfer, book_transfer
 from ledger.admin.kit.cells import row_url
@@ -31,10 +39,16 @@ class ProviderRefundForm(OrderForm, AmountForm[NewProviderRefund]):
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: PaymentIntent) -> HttpResponse:
     """Show the form of a refund, then its effect, then record it; the provider is asked after that."""
 
+    what_follows = (
+        "The credits that it had bought are revoked, as far as they are unspent."
+        if intent.invoice_id is None
+        else f"What the customer has no credit for is due again on {Invoice.objects.get(pk=intent.invoice_id)}. "
+        "Credit the invoice first if the customer is not to pay it again."
+    )
+
     def describe(refund: ProviderRefund, form: ProviderRefundForm) -> DryRun:
         amount = money_text(refund.amount_minor, intent.currency)
-        what = "The credits that it had bought are revoked, as far as they are unspent."
-        return DryRun(sentences=[f"{intent.provider} is asked to send {amount} back.", *([] if intent.invoice_id else [what])])
+        return DryRun(sentences=[f"{intent.provider} is asked to send {amount} back.", what_follows])
 
     return OrderPage(
         form=ProviderRefundForm.in_currency(
@@ -52,6 +66,14 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paymen
         explanation=f"{money_text(refundable_minor(intent), intent.currency)} can be sent back.",
         back=row_url(PaymentIntent, intent.pk),
     ).view(model_admin, request)
+
+
+def invoice_refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice) -> HttpResponse:
+    """Lead to the form of the refund of the payment that paid the invoice."""
+    intent = refundable_intent_of(invoice)
+    if intent is None:
+        raise Http404
+    return HttpResponseRedirect(reverse("admin:billing_payments_paymentintent_refund", args=[intent.pk]))
 
 
 def _came_in(form: Any, booked: PaymentIntent) -> list[Stake]:
@@ -77,8 +99,9 @@ def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paym
         purchase = purchase_of(booked)
         if purchase is None:
             assert booked.invoice_id is not None
-            rest = money_text(Invoice.objects.get(pk=booked.invoice_id).amount_remaining_minor, booked.currency)
-            return DryRun(sentences=[f"{paid} pays invoice {booked.invoice_id}; {rest} is still to be paid."])
+            invoice = Invoice.objects.get(pk=booked.invoice_id)
+            rest = money_text(invoice.amount_remaining_minor, booked.currency)
+            return DryRun(sentences=[f"{paid} pays {invoice}; {rest} is still to be paid."])
         rest = money_text(form.request.amount_minor - booked.amount_minor, booked.currency)
         credits_ = credits_text(purchase.credits + purchase.bonus, purchase.credit_type)
         return DryRun(sentences=[f"{paid} buys {credits_} for {purchase.holder_id}; {rest} becomes credit of the customer."])

@@ -17,7 +17,7 @@ from billing.payments.packs import MAX_PACKS, MAX_VERSION, ensure_quantity, pack
 from billing.payments.providers.configured import able, provider
 from billing.payments.providers.interface import FAILED, STRIPE, SUCCEEDED, KeepsMethods, SendsMoneyBack
 from billing.rating.limits import MAX_MINOR
-from billing.rating.values import Ref
+from billing.rating.values import MANUAL, Ref
 from ledger.database.lock_names import PAYMENT_INTENT
 from ledger.database.transactions import locked_transaction, own_or_joined
 from ledger.errors import Invalid
@@ -263,3 +263,9 @@ def refundable_minor(intent: PaymentIntent) -> int:
     returned = intent.returned_minor if purchase is None else returned_minor_of(purchase)
     asked = ProviderRefund.objects.filter(intent_id=intent.pk).exclude(state__in=(FAILED, SUCCEEDED))
     return max(0, intent.amount_minor - returned - (asked.aggregate(sum=Sum("amount_minor"))["sum"] or 0))
+
+
+def refundable_intent_of(invoice: Invoice) -> PaymentIntent | None:
+    """Return the newest intent that paid the invoice and of whose money something is here; None if there is no such intent."""
+    paid = PaymentIntent.objects.filter(invoice_id=invoice.pk, state=SUCCEEDED).exclude(provider=MANUAL).order_by("-pk")
+    return next((intent for intent in paid if refundable_minor(intent) > 0), None)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
@@ -14,8 +15,9 @@ from billing.admin.cells import customer_link, ids_of_customer, money, money_col
 from billing.models import Invoice, InvoicePayment
 from billing.payments import intent_forms, intent_reads
 from billing.payments.advancing import refresh
+from billing.payments.intent_orders import refundable_minor
 from billing.payments.intent_reads import IntentRow
-from billing.payments.models import Pack, PaymentIntent, ProviderEvent, Purchase
+from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent, ProviderEvent, Purchase
 from billing.payments.permissions import ADD_PURCHASE, REFUND_PAYMENTINTENT
 from billing.payments.providers.interface import STATES
 from billing.permissions import PAY_INVOICE
@@ -34,8 +36,12 @@ EVENTS_SHOWN = 50
 
 def _target(row: Any) -> SafeString | str:
     if row.invoice_id:
-        return row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}")
+        return row_link(Invoice, row.invoice_id, _target_text(row))
     return row_link(Pack, row.pack_id, str(row.intent.pack_row))
+
+
+def _target_text(row: Any) -> str:
+    return f"invoice {row.invoice}" if row.invoice_id else str(row.intent.pack_row)
 
 
 @admin.register(PaymentIntent)
@@ -44,7 +50,7 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
 
     number = Column("Payment", "pk")
     state_cell = columns.badge("State", "state", STATE_COLOURS)
-    target = Column("For", _target, lambda row: f"invoice {row.invoice_id}" if row.invoice_id else str(row.intent.pack_row))
+    target = Column("For", _target, _target_text)
     holder = Column("Holder", lambda row: holder_link(row.holder_id) if row.holder_id else "", lambda row: row.holder_id or "")
     customer_cell = Column(
         "Customer",
@@ -97,8 +103,9 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
     def prepare(self, rows: Sequence[Any]) -> None:
         """Give each row what it is for, and what became of it."""
         intents = {each.pk: each for each in intent_reads.intent_rows(list(rows))}
+        invoices = Invoice.objects.in_bulk({row.invoice_id for row in rows if row.invoice_id})
         for row in rows:
-            row.intent = intents[row.pk]
+            row.intent, row.invoice = intents[row.pk], invoices.get(row.invoice_id)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The intent in sentences, with its refunds and events. Workers ask how an open one stands."""
@@ -110,6 +117,18 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
             "sentences": _sentences(row.intent),
             "parts": [("Refunds", _refunds_table(row.intent)), ("Events", _events_table(row))],
         }
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
+        """Hide what the payment's state and provider do not allow."""
+        intent = self.get_object(request, unquote(object_id))
+        if intent is None:
+            return []
+        possible = {
+            "book_transfer": intent.provider == MANUAL,
+            "refund": intent.provider != MANUAL and refundable_minor(intent) > 0,
+            "cancel": intent.state in OPEN_INTENT and not intent.is_canceled,
+        }
+        return [name for name, is_possible in possible.items() if not is_possible]
 
     @operation("Book a transfer", icon="account_balance", permission=PAY_INVOICE, url_path="transfer")
     def book_transfer(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -1,14 +1,16 @@
 """API keys: made here and shown once; rotated and revoked, never deleted."""
 
+import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextareaWidget
 
@@ -17,14 +19,18 @@ from ledger.admin.kit.cells import row_url, timestamp
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.form_fields import Shown, made
 from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, operation
+from ledger.admin.links import holder_url
 from ledger.errors import Invalid, OutcomeUnknown
 from ledger.keys import api_keys
 from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
 from ledger.keys.models import ApiKey
 from ledger.keys.permissions import REVOKE_APIKEY, ROTATE_APIKEY
 from ledger.operators import staff_log
+from ledger.operators.permissions import VIEW_ACCOUNT
+from ledger.reads import Balance
 from ledger.records import declared_fields
-from ledger.values import Choice, Labels, ListOf
+from ledger.units import unit_of
+from ledger.values import CREDIT_TYPE, Choice, Labels, ListOf
 
 
 def _scope_boxes(scopes: ListOf, shown: Shown) -> forms.Field:
@@ -101,6 +107,57 @@ def limits_text(key: ApiKey) -> str:
     return ", ".join(own) or "those of the settings"
 
 
+TRIED_SCOPES: Final = ("ledger:spend", "ledger:read")
+"""The scopes of a key for the calls that the page of a new key shows."""
+ANY_HOLDER: Final = "HOLDER"
+"""Stands in these calls for the holder, where the key is for all holders."""
+
+
+def key_for_holder_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Balance) -> HttpResponse:
+    """Lead to the form of a key that reads and spends the credits of this holder. The key's page shows calls for this account."""
+    asked = {"holder_id": account.holder_id, "credit_type": account.credit_type, "scopes": TRIED_SCOPES}
+    return HttpResponseRedirect(f"{reverse('admin:ledger_keys_apikey_add')}?{urlencode(asked, doseq=True)}")
+
+
+def _asked(request: HttpRequest) -> dict[str, Any]:
+    """Return the values with which the form of a new key begins, as the link to it says."""
+    return {"holder_id": request.GET.get("holder_id", ""), "scopes": request.GET.getlist("scopes")}
+
+
+class FirstCall(NamedTuple):
+    """A call for a terminal: what it does in words, its name on the page, and its text, which reads the key from LEDGER_KEY."""
+
+    words: str
+    name: str
+    text: str
+
+
+def first_calls(request: HttpRequest, key: ApiKey) -> list[FirstCall]:
+    """Return calls that a new key can send, in the credit type that the address of its form names.
+
+    Returns:
+        no calls if the key has not their scopes, or if the project does not serve the API.
+    """
+    holder = key.holder_id or ANY_HOLDER
+    try:
+        account = request.build_absolute_uri(reverse("ledger-spends", args=[holder])).removesuffix("/spends")
+    except NoReverseMatch:
+        return []
+    asked = request.GET.get("credit_type", "")
+    credit_type = asked if CREDIT_TYPE.fullmatch(asked) else "credits"
+    named = {} if credit_type == "credits" else {"credit_type": credit_type}
+    body = json.dumps({"amount": 1, **named, "reference": "first call"})
+    query = f"?{urlencode(named)}" if named else ""
+    head = 'curl -s -H "Authorization: Bearer $LEDGER_KEY"'
+    write = f"{head} -H 'Content-Type: application/json' -H 'Idempotency-Key: first-call-{key.prefix}'"
+    one = unit_of(credit_type).amount(1)
+    calls = {
+        "ledger:spend": FirstCall(f"Spend {one} of {holder}", "spend", f"{write} -d '{body}' '{account}/spends'"),
+        "ledger:read": FirstCall(f"Read the balance of {holder}", "balance", f"{head} '{account}/balance{query}'"),
+    }
+    return [calls[scope] for scope in TRIED_SCOPES if scope in key.granted_scopes]
+
+
 class RotationForm(forms.Form):
     """How long the present secret stays valid beside the new one."""
 
@@ -137,7 +194,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     def create_view(self, request: HttpRequest) -> HttpResponse:
         """Make a key, and show it in this one response; it is stored nowhere, not even in the session."""
-        form = KeyForm(request.POST or None)
+        form = KeyForm(request.POST or None, initial=_asked(request))
         if request.method == "POST" and form.is_valid():
             try:
                 given = {name: value for name, value in form.cleaned_data.items() if value not in (None, "", {})}
@@ -163,7 +220,15 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         )
 
     def _shown_once(self, request: HttpRequest, stored: ApiKey, secret: str) -> HttpResponse:
-        context = {**self.admin_site.each_context(request), "title": f"API key {stored.name}", "stored": stored, "secret": secret}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"API key {stored.name}",
+            "stored": stored,
+            "secret": secret,
+            "calls": first_calls(request, stored),
+            "any_holder": "" if stored.holder_id else ANY_HOLDER,
+            "holder_url": holder_url(stored.holder_id) if stored.holder_id and request.user.has_perm(VIEW_ACCOUNT) else "",
+        }
         response = TemplateResponse(request, "admin/ledger/keys/api_key_made.html", context)
         response["Cache-Control"] = "no-store"
         return response

@@ -35,7 +35,7 @@ if not apps.is_installed("ledger.rest"):
 urlpatterns: list[URLPattern] = [
     # In the order in which /docs/api shows them.
     path("holders/<holder:holder>/grants", Grants.as_view()),
-    path("holders/<holder:holder>/spends", Spends.as_view()),
+    path("holders/<holder:holder>/spends", Spends.as_view(), name="ledger-spends"),
     path("holders/<holder:holder>/refunds", Refunds.as_view()),
     path("holders/<holder:holder>/revocations", Revocations.as_view()),
     path("holders/<holder:holder>/voids", Voids.as_view()),

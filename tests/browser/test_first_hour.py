@@ -1,11 +1,13 @@
-"""A stranger's first hour: a plan, a customer, and a sale by card that brings its credits, each found by what the pages say.
+"""A stranger's first hour: clone, a plan, a sale by card, use, the invoice and a refund, each found by what the pages say.
 
-Against a fresh `manage.py serve` with its demo company, and a stand-in for Stripe. Nobody types an address: each step
-begins at what the last one shows, or with one search.
+The files of a clone, a fresh `manage.py serve` with its demo company, and a stand-in for Stripe. Nobody types an address: each
+step begins at what the last one shows, or with one search. The first use is the call that the page of a new key shows.
 """
 
+import json
 import re
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from tests.billing.payments.stripe_double import StripeDouble, serving
 from tests.browser.chromium import Chromium, Visit
 from tests.browser.test_questions import Demo, found_in
 from tests.conftest import wait_for_answer
-from tests.deployment.serving.test_serve import Serving
+from tests.deployment.serving.test_serve import ROOT, Serving
 
 pytestmark = pytest.mark.slow
 
@@ -77,13 +79,25 @@ def stripe() -> Iterator[StripeDouble]:
         yield double
 
 
+def clone(folder: Path) -> Path:
+    """The files that git knows, as they are now, in a new folder."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
 @pytest.fixture
 def demo(stripe: StripeDouble) -> Iterator[Demo]:
     """It is started from nothing, as by `make run`, with the secret key of a Stripe."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-hour-"))
     folder.chmod(0o755)
     settings = "tests.concurrency.settings_of_payments"
-    serving = Serving(folder / "data", DJANGO_SETTINGS_MODULE=settings, STRIPE_DOUBLE=stripe.pages.removesuffix("/checkout"))
+    checkout = clone(folder / "checkout")
+    address = stripe.pages.removesuffix("/checkout")
+    serving = Serving(folder / "data", checkout=checkout, cwd=checkout, DJANGO_SETTINGS_MODULE=settings, STRIPE_DOUBLE=address)
     try:
         serving.wait_until_ready()
         wait_for_answer(f"{serving.pages_url}/healthz", serving.process)
@@ -145,8 +159,43 @@ def pay_it_as_the_customer(stranger: Stranger) -> None:
     stranger.waits_for("1,000 (credits )?available")
 
 
+def use_it(stranger: Stranger) -> None:
+    stranger.press("Spend by a call")
+    stranger.fill(Name="hour")
+    stranger.press("Create the key")
+    copied = stranger.visit.page.locator("#call-spend").inner_text()
+    answer = subprocess.run(["bash", "-c", copied], capture_output=True, check=True, timeout=60).stdout
+    assert json.loads(answer)["balance"] == 999, answer
+    stranger.press("See what ada has left")
+    stranger.sees("999 available")
+
+
+def read_the_invoice(stranger: Stranger) -> None:
+    stranger.press("INV-")
+    stranger.sees(r"Invoice INV-\d+ .*paid .*58\.31")
+
+
+def credit_and_refund_it(stranger: Stranger) -> None:
+    """The form of the refund says that the invoice would be due again, and what to do first."""
+    stranger.press("Refund", is_whole=True)
+    stranger.sees(r"58\.31 EUR can be sent back")
+    stranger.press("Continue")
+    stranger.sees(r"stripe is asked to send 58\.31 EUR back\. .* Credit the invoice first")
+    stranger.press("Cancel")
+    stranger.press("invoice")
+    stranger.press("Credit", is_whole=True)
+    stranger.fill(Reason="They left")
+    stranger.press("Continue")
+    stranger.press("Credit", is_whole=True)
+    stranger.press("INV-")
+    stranger.press("Refund", is_whole=True)
+    stranger.press("Continue")
+    stranger.press("Send the money back")
+    stranger.waits_for(r"58\.31 EUR went back")
+
+
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_a_stranger_makes_a_plan_sells_it_and_is_paid_by_card_in_the_first_hour(
+def test_a_stranger_makes_a_plan_sells_it_uses_it_and_refunds_it_in_the_first_hour(
     demo: Demo, stripe: StripeDouble, chromium: Chromium
 ) -> None:
     def look(visit: Visit) -> None:
@@ -157,6 +206,11 @@ def test_a_stranger_makes_a_plan_sells_it_and_is_paid_by_card_in_the_first_hour(
         make_a_plan(stranger)
         sell_it(stranger)
         pay_it_as_the_customer(stranger)
+        use_it(stranger)
+        read_the_invoice(stranger)
+        credit_and_refund_it(stranger)
+        assert visit.complaints == []
 
     chromium.look(demo.pages_url, look)
     assert list(stripe.taken.values()) == [1]
+    assert [row["amount"] for row in stripe.rows.values() if row.get("object") == "refund"] == [5831]

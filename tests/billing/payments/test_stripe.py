@@ -27,8 +27,10 @@ from billing.testing import CustomerFactory
 from ledger import reads as ledger_reads
 from ledger.errors import Invalid
 from ledger.testing import unique
+from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.billing.payments.stripe_double import ASKS, DECLINED, OK, SECRET, StripeDouble, serving
+from tests.ledger.admin.admin_site import operator
 
 # Stripe's package sends its forms in a way that httpx deprecates.
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
@@ -318,6 +320,47 @@ def test_refunds_and_disputes_of_an_invoice_let_it_be_due_again(stripe: StripeDo
     with pytest.raises(RefundExceedsIntent):
         refund_intent(intent=made.pk, amount_minor=2001)
     assert consistency.check() == []
+
+
+def test_the_page_of_an_invoice_leads_to_the_refund_of_the_payment_that_has_money_left(stripe: StripeDouble) -> None:
+    invoice = open_invoice()
+    client, page = operator(), f"/admin/billing/invoice/{invoice.pk}"
+    assert "refund-payment" not in client.get(f"{page}/change/").content.decode()
+    assert client.get(f"{page}/refund-payment/").status_code == 404
+    made = again(order_payment(invoice=invoice.pk, method=OK))
+    assert f"{page}/refund-payment/" in client.get(f"{page}/change/").content.decode()
+    form = client.get(f"{page}/refund-payment/")["Location"]
+    assert form == f"/admin/billing_payments/paymentintent/{made.pk}/refund/"
+    first = send_first_step(client, form, {"reason": "They left"})
+    assert f"due again on {invoice}" in text_of_response(first)
+    assert not ProviderRefund.objects.exists()
+    assert send_both_steps(client, form, {"reason": "They left"}).status_code == 302
+    assert ProviderRefund.objects.get().amount_minor == 2388
+    assert "refund-payment" not in client.get(f"{page}/change/").content.decode()
+    reader = operator("billing.view_invoice", name="reader")
+    assert reader.get(f"{page}/refund-payment/").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("fields", "offered"),
+    [
+        ({"state": "succeeded"}, {"refund"}),
+        ({"state": "succeeded", "returned_minor": 2000}, set()),
+        ({"state": "failed"}, set()),
+        ({"state": "waiting"}, {"cancel"}),
+        ({"state": "waiting", "is_canceled": True}, set()),
+        ({"state": "waiting", "provider": "manual"}, {"transfer", "cancel"}),
+    ],
+)
+def test_the_page_of_a_payment_offers_what_its_state_allows(fields: dict[str, Any], offered: set[str]) -> None:
+    pack = PackFactory()
+    intent = PaymentIntent.objects.create(
+        **{"key": "one", "provider": "stripe", "pack_id": pack.pk, "holder_id": "ada", "currency": "EUR", "amount_minor": 2000,
+           "actor": "key:shop"} | fields
+    )  # fmt: skip
+    page = f"/admin/billing_payments/paymentintent/{intent.pk}"
+    shown = operator().get(f"{page}/change/").content.decode()
+    assert {name for name in ("transfer", "refund", "cancel") if f"{page}/{name}/" in shown} == offered
 
 
 # Giving up -------------------------------------------------------------------------------------------

@@ -42,7 +42,14 @@ class Serving:
     """One `manage.py serve` in a separate session, with a bare environment."""
 
     def __init__(
-        self, data_dir: Path, *, python: list[str] | None = None, user: int | None = None, cwd: Path = ROOT, **environment: str
+        self,
+        data_dir: Path,
+        *,
+        python: list[str] | None = None,
+        user: int | None = None,
+        cwd: Path = ROOT,
+        checkout: Path = ROOT,
+        **environment: str,
     ) -> None:
         self.data_dir = data_dir
         self.port = int(environment.setdefault("PORT", str(free_port())))
@@ -53,7 +60,7 @@ class Serving:
         become = {"user": user, "group": user, "extra_groups": []} if user is not None else {}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [*(python or [sys.executable]), str(ROOT / "manage.py"), "serve"],
+                [*(python or [sys.executable]), str(checkout / "manage.py"), "serve"],
                 cwd=cwd, env=bare | environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, **become,
             )  # fmt: skip

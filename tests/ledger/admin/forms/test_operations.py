@@ -19,6 +19,7 @@ pytestmark = pytest.mark.django_db
 
 GRANT = "/admin/ledger/account/grant-credits/"
 NEW_KEY = "/admin/ledger_keys/apikey/add/"
+CALLS = {"path": r"'http://testserver(/[^']+)'", "body": r"-d '([^']+)'", "key": r"Idempotency-Key: ([^']+)'"}
 PAST, FUTURE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -285,6 +286,32 @@ def test_a_key_is_shown_once_and_kept_nowhere(client):
         assert secret not in client.get(page).content.decode()
         assert secret[:8] in client.get(page).content.decode()
     assert secret not in str(dict(client.session.items()))
+
+
+def test_a_holders_page_leads_to_a_key_for_it_and_the_page_of_the_key_has_calls_that_work(client):
+    services.grant(holder_id="ada", amount=100, idempotency_key="g", credit_type="sms")
+    assert "Spend by a call" in client.get("/admin/ledger/account/holders/ada/?type=sms").content.decode()
+    form = client.get(f"/admin/ledger/account/{quote('ada/sms')}/spend-by-call/")["Location"]
+    begun = client.get(form).context_data["form"]
+    assert (begun["holder_id"].value(), begun["scopes"].value()) == ("ada", ["ledger:spend", "ledger:read"])
+    made = client.post(form, {"name": "first", "scopes": begun["scopes"].value(), "holder_id": "ada"})
+    spend, balance = made.context_data["calls"]
+    assert (spend.words, balance.words) == ("Spend 1 sms of ada", "Read the balance of ada")
+    sent = {name: re.search(pattern, spend.text)[1] for name, pattern in CALLS.items()}
+    program = Client(headers={"Authorization": f"Bearer {made.context_data['secret']}"})
+    headers = {"Idempotency-Key": sent["key"]}
+    answer = program.post(sent["path"], sent["body"], content_type="application/json", headers=headers)
+    assert (answer.status_code, answer.json()["balance"]) == (201, 99)
+    assert program.get(re.search(CALLS["path"], balance.text)[1]).json()["balance"] == 99
+
+
+def test_the_calls_of_a_key_are_those_of_its_scopes_and_name_a_holder_only_if_it_is_confined(client):
+    made = client.post(NEW_KEY, {"name": "all", "scopes": ["ledger:read"]})
+    assert [call.words for call in made.context_data["calls"]] == ["Read the balance of HOLDER"]
+    assert "put a holder" in made.content.decode()
+    other = client.post(NEW_KEY, {"name": "other", "scopes": ["billing:read"]})
+    assert other.context_data["calls"] == []
+    assert "Try it in a terminal" not in other.content.decode()
 
 
 def test_a_key_gets_the_labels_of_the_form_and_the_page_shows_them(client):
