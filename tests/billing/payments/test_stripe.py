@@ -353,11 +353,14 @@ def test_the_page_of_an_invoice_leads_to_the_refund_of_the_payment_that_has_mone
     ],
 )
 def test_the_page_of_a_payment_offers_what_its_state_allows(fields: dict[str, Any], offered: set[str]) -> None:
-    pack = PackFactory()
-    intent = PaymentIntent.objects.create(
-        **{"key": "one", "provider": "stripe", "pack_id": pack.pk, "holder_id": "ada", "currency": "EUR", "amount_minor": 2000,
-           "actor": "key:shop"} | fields
-    )  # fmt: skip
+    common = {
+        "key": "one",
+        "provider": "stripe",
+        "pack_id": PackFactory().pk,
+        "holder_id": "ada",
+        "customer_id": CustomerFactory().pk,
+    }
+    intent = PaymentIntent.objects.create(**{**common, "currency": "EUR", "amount_minor": 2000, "actor": "key:shop", **fields})
     page = f"/admin/billing_payments/paymentintent/{intent.pk}"
     shown = operator().get(f"{page}/change/").content.decode()
     assert {name for name in ("transfer", "refund", "cancel") if f"{page}/{name}/" in shown} == offered

@@ -62,7 +62,7 @@ MOST_PAGES = 400
 WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
 """What a page shows where somebody forgot to write a value for people."""
-CODED = re.compile(r"minor units?\b|\bmajor units?\b|\bin cents\b|\bJSON\b(?! file)", re.IGNORECASE)
+CODED = re.compile(r"minor units?\b|\bmajor units?\b|\bin cents\b|(?<!--format )\bJSON\b(?! file)", re.IGNORECASE)
 """What a form says where an operator would have to know how the API writes a value."""
 MONEY_WITHOUT_CURRENCY = re.compile(r'id="[^"]*_currency"[^>]*></span>')
 WITHOUT_LINK = {"autocomplete", "billing_plan_examples", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
@@ -275,6 +275,11 @@ def billing_of_everything() -> list[str]:
     line = OneOffLine(description="Work", unit_amount=Decimal(1))
     paid = issue_one_off_in(customer_ref="C-7", request=NewOneOffInvoice(lines=[line]))
     record_payment(invoice=paid.pk, payment="transfer 7", amount_minor=100)
+    for key, more in (
+        ("manual", {"provider": "manual", "state": "waiting", "pack_id": purchase.pack_id, "holder_id": "ada"}),
+        ("card", {"provider": "stripe", "state": "succeeded", "payment": "pi_1", "invoice_id": paid.pk}),
+    ):
+        PaymentIntent.objects.create(key=key, customer_id=owner.pk, currency="EUR", amount_minor=100, actor="key:shop", **more)
     hold_reminders(invoice=paid.pk, reason="disputed", actor="key:shop")
     hold_reminders(customer="C-7", reason="a friend", actor="key:shop")
     Mail.objects.create(
