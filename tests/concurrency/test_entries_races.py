@@ -1,4 +1,4 @@
-"""Two subscriptions of a holder that are ordered at once, and would bill the same entries or the same overage: one is refused."""
+"""Two subscriptions of a holder that are ordered at once, with the same entries, overage or budget: one is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,15 @@ def with_overage() -> dict[str, Any]:
     return {"overage": {"credit_type": "credits", "price": price, "limit_credits": 500}}
 
 
-@pytest.mark.parametrize(("terms", "rule"), [(billed_by_entries, "entries-taken"), (with_overage, "overage-taken")])
+def with_budgets() -> dict[str, Any]:
+    """Return the terms of a plan that brings a budget."""
+    return {"budgets": [{"budget": "pool", "credit_type": "credits", "limit": 100, "window": "day"}]}
+
+
+TAKEN = [(billed_by_entries, "entries-taken"), (with_overage, "overage-taken"), (with_budgets, "budget-taken")]
+
+
+@pytest.mark.parametrize(("terms", "rule"), TAKEN)
 @LOCKED
 def test_of_two_orders_at_once_that_would_bill_the_same_one_is_refused(
     monkeypatch: pytest.MonkeyPatch, run_threads: Callable[..., list[Any]], is_locked: bool, terms: Callable[[], Any], rule: str

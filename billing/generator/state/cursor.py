@@ -79,7 +79,7 @@ def move_cursor(
                 next_due(items.all_of({PriceKind.USAGE}), as_of),
                 next_bound(items.bounded, as_of),
                 next_overage(items, as_of),
-                next_budgets(items, as_of),
+                next_budgets(subscription, items, as_of),
                 *credits_due_at,
             ),
             subscription.usage_due_at,

@@ -46,14 +46,30 @@ PLANS: Final = """
     FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id AND p.budgets IS NOT NULL
     WHERE v.subscription_id = %s
 """
-SHOWN: Final = """
-    SELECT s.id, s.time_zone, c.holder_id FROM billing_subscription AS s JOIN billing_customer AS c ON c.id = s.customer_id
+ORDERED: Final = """
+    SELECT s.id, s.time_zone, c.holder_id, (
+            SELECT (a.change ->> 'ends_at')::timestamptz FROM billing_amendment AS a
+            WHERE a.subscription_id = s.id AND a.change -> 'ends_at' IS NOT NULL ORDER BY a.sequence DESC LIMIT 1
+        ) AS ends_at
+    FROM billing_subscription AS s JOIN billing_customer AS c ON c.id = s.customer_id
     WHERE s.ref = %s
 """
-OTHER: Final = "SELECT s.id, s.time_zone FROM billing_subscription AS s WHERE s.ref = %s"
 
 BudgetKey = tuple[str, str]
 """A credit type and a name."""
+
+
+class _Ordered(NamedTuple):
+    """A row of ORDERED."""
+
+    id: int
+    time_zone: str
+    holder_id: str
+    ends_at: datetime | None
+
+    def budgets_at(self, at: datetime) -> "list[PlanBudget]":
+        """Return the budgets that the subscription should have at an instant."""
+        return budgets_at(read_versions(self.id), self.time_zone, at, ends_at=self.ends_at)
 
 
 class PlanBudget(NamedTuple):
@@ -71,10 +87,13 @@ class PlanBudget(NamedTuple):
 # Which budgets there should be ------------------------------------------------------------------------
 
 
-def budgets_at(versions: Iterable[VersionRow], time_zone: str, at: datetime) -> list[PlanBudget]:
+def budgets_at(versions: Iterable[VersionRow], time_zone: str, at: datetime, *, ends_at: datetime | None) -> list[PlanBudget]:
     """Return the budgets that a subscription should have at an instant, parents first.
 
     While it is paused, it keeps those of before; after its end it has no budgets.
+
+    Args:
+        ends_at: the end that was ordered last: in a pause no version ends with it.
     """
     rows = list(versions)
     begun = [row for row in rows if row.price_id is None and row.starts_at <= at]
@@ -82,7 +101,7 @@ def budgets_at(versions: Iterable[VersionRow], time_zone: str, at: datetime) -> 
     if latest is None:
         return []
     is_over = latest.ends_at is not None and latest.ends_at <= at
-    if is_over and latest.is_termination:
+    if is_over and (latest.is_termination or (ends_at is not None and ends_at <= at)):
         return []
     when = latest.ends_at - MICROSECOND if is_over and latest.ends_at is not None else at
     return [
@@ -120,12 +139,12 @@ def _key_of(row: VersionRow) -> str:
     return plans.price_of(row.price_id)[1].key
 
 
-def next_budgets(items: BillableItems, as_of: datetime) -> datetime | None:
+def next_budgets(subscription: SubscriptionState, items: BillableItems, as_of: datetime) -> datetime | None:
     """Return when budgets begin, change or end after `as_of`; None if they do not."""
     if not has_budgets(items):
         return None
-    instants = [each for row in items.versions for each in (row.starts_at, row.ends_at) if each is not None and each > as_of]
-    return min(instants, default=None)
+    instants = [each for row in items.versions for each in (row.starts_at, row.ends_at)]
+    return min((each for each in (*instants, subscription.ordered_end) if each is not None and each > as_of), default=None)
 
 
 def has_budgets(items: BillableItems) -> bool:
@@ -161,14 +180,13 @@ def compare_budgets(ref: str, at: datetime | None = None) -> list[ComparedBudget
     Args:
         at: at which the plan counts; None: now, by the holder's clock.
     """
-    found = fetch_rows(lambda *row: row, SHOWN, [ref])
-    if not found or not found[0][2]:
+    found = fetch_rows(_Ordered, ORDERED, [ref])
+    if not found or not found[0].holder_id:
         return []
-    pk, time_zone, holder_id = found[0]
-    versions = read_versions(pk)
-    wanted = {budget.key: budget for budget in budgets_at(versions, time_zone, at or ledger.time_of(holder_id))}
+    holder_id = found[0].holder_id
+    wanted = {budget.key: budget for budget in found[0].budgets_at(at or ledger.time_of(holder_id))}
     compared = []
-    for credit_type, keys in groupby(sorted(_known(pk)), key=lambda key: key[0]):
+    for credit_type, keys in groupby(sorted(_known(found[0].id)), key=lambda key: key[0]):
         names = [name for _, name in keys]
         account = budgets_now(holder_id=holder_id, credit_type=credit_type, budgets=names)
         compared += [
@@ -217,7 +235,7 @@ def set_budgets(lock: Lock, subscription: SubscriptionState, items: BillableItem
     if not known:
         return
     now = ledger.time_of(subscription.holder_id)
-    wanted = budgets_at(items.versions, subscription.time_zone, now)
+    wanted = budgets_at(items.versions, subscription.time_zone, now, ends_at=subscription.ordered_end)
     with holder_lock(subscription.holder_id) as holder:
         for credit_type, keys in groupby(sorted(known), key=lambda key: key[0]):
             names = [name for _, name in keys]
@@ -300,8 +318,8 @@ def _is_free(subscription: SubscriptionState, budget: PlanBudget, known: Account
         log.info("%s: the budget %s that %s set prevails over the plan's", subscription.ref, budget.name, known.last.actor)
         return False
     # That of a subscription that has ended since, before a run of it has come.
-    other = fetch_rows(lambda *row: row, OTHER, [known.last.reference])
-    is_taken = any(each.key == budget.key for pk, zone in other for each in budgets_at(read_versions(pk), zone, now))
+    other = fetch_rows(_Ordered, ORDERED, [known.last.reference])
+    is_taken = any(each.key == budget.key for one in other for each in one.budgets_at(now))
     if is_taken:
         log.warning("%s: %s has the budget %s of %s", subscription.ref, subscription.holder_id, budget.name, known.last.reference)
     return not is_taken

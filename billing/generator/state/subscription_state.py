@@ -40,6 +40,8 @@ class SubscriptionState:
     active_from: datetime
     anchor_at: datetime
     time_zone: str
+    ordered_end: datetime | None
+    """The end that was ordered last; None: it has none."""
     customer_ref: str
     buyer: dict[str, Any]
     policy: TaxPolicy
@@ -89,6 +91,8 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, tuple[str, Loader]]] = {
     "trial_end": ("s.trial_end", instant),
     "anchor_at": ("s.anchor_at", instant),
     "time_zone": ("s.time_zone", bytes.decode),
+    "ordered_end": ("""(SELECT (a.change ->> 'ends_at')::timestamptz FROM billing_amendment AS a
+         WHERE a.subscription_id = s.id AND a.change -> 'ends_at' IS NOT NULL ORDER BY a.sequence DESC LIMIT 1)""", instant),
     "customer_ref": ("c.ref", bytes.decode),
     **{name: _column_of_buyer(name) for name in BUYER},
     "terms_days": ("c.terms_days", integer),

@@ -1,6 +1,7 @@
 """The budgets of a plan stand on the holder's account: set, changed and ended with the orders, beside those set by hand."""
 
 import logging
+import random
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,7 @@ from django.db import connection
 
 from billing.admin.order_forms.subscriptions import budget_change
 from billing.generator.state import plan_budgets
-from billing.models import Subscription
+from billing.models import Cursor, Subscription
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.orders.suspension import suspend
 from ledger import reads, services
@@ -130,6 +131,21 @@ def test_they_hold_in_a_trial_and_in_a_pause() -> None:
     assert limits(holder) == {"pool": 300}
     amend(subscription, day(1, 10), paused=False)
     assert limits(holder) == {"pool": 300}
+
+
+def test_an_end_in_a_pause_ends_them_with_the_order_or_a_run_at_its_instant() -> None:
+    for days in (0, 5):
+        holder, subscription = ordered(plan_of(POOL))
+        move(holder, day(1, 10))
+        amend(subscription, day(1, 10), paused=True)
+        move(holder, day(1, 12))
+        amend(subscription, day(1, 12), ends_at=day(1, 12 + days), sets_end=True)
+        run_at(holder, subscription, day(1, 12))
+        assert limits(holder) == ({"pool": 300} if days else {})
+        if days:
+            assert Cursor.objects.get(subscription=subscription.pk).usage_due_at == day(1, 17)
+        run_at(holder, subscription, day(1, 17))
+        assert (limits(holder), findings()) == ({}, [])
 
 
 def test_a_planned_change_of_seats_comes_with_a_run_at_its_instant() -> None:
@@ -293,3 +309,76 @@ def test_a_preview_of_an_order_and_of_an_amendment_says_what_becomes_of_the_budg
         "The budget pool would end.",
     ]
     assert limits(holder) == {"pool": 300, "member": 7}
+
+
+# Any order --------------------------------------------------------------------------------------------
+
+DAYS = [day(1) + timedelta(days=number) for number in range(20)]
+PACES = {"in time": 1, "in steps": 3, "late": 1_000}
+"""The days at which a run comes: each, each third, none before the end."""
+
+
+class _Wanted:
+    """What should stand on the account, worked out from the orders alone."""
+
+    def __init__(self, plans: dict[str, list[dict[str, Any]]], orders: list[tuple[Any, str, Any]]) -> None:
+        self._plans, self._orders = plans, orders
+
+    def at(self, now: Any) -> dict[str, int]:
+        plan, seats, paused, shown = "", 0, False, dict[str, int]()
+        for at, what, value in sorted(self._orders, key=lambda order: order[0]):
+            if at > now:
+                break
+            if what == "end":
+                return {}
+            plan = value if what == "plan" else plan
+            seats = value if what == "seats" else seats
+            paused = value if what == "paused" else paused
+            if not paused:
+                each = self._plans[plan]
+                shown = {one["budget"]: one["limit"] * (seats if "per_quantity_of" in one else 1) for one in each}
+        return shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.check), *range(1, 20)])
+def test_late_in_steps_and_in_time_are_the_same_and_what_the_orders_say(seed: int) -> None:
+    chosen = random.Random(seed)
+    terms = {
+        "none": [],
+        "pool": [POOL | {"limit": chosen.randint(1, 9)}],
+        "both": [POOL | {"limit": chosen.randint(1, 9)}, MEMBER],
+        "other": [MEMBER | {"limit": 4}, POOL | {"budget": "crew", "window": "month"}],
+    }
+    codes = {name: plan_of(*budgets) for name, budgets in terms.items()}
+    first, orders, paused = chosen.choice(list(terms)), list[tuple[Any, Any, str, Any]](), False
+    for ordered_at in sorted(chosen.sample(DAYS[1:14], 5)):
+        at = ordered_at + timedelta(days=chosen.choice([0, 0, 0, chosen.randint(1, 6)]))
+        what = chosen.choice(["plan", "seats", "seats", "paused"])
+        if what == "paused":
+            at, paused = ordered_at, not paused
+        value: Any = {"plan": chosen.choice(list(terms)), "seats": chosen.randint(1, 6), "paused": paused}[what]
+        # Two changes of an instant count in the order of their orders, which sorting keeps.
+        orders.append((ordered_at, at, what, value))
+    if chosen.random() < 0.4:
+        orders.append((DAYS[14], DAYS[14] + timedelta(days=chosen.choice([0, 3])), "end", None))
+    for pace in PACES.values():
+        holder, subscription = ordered(codes[first])
+        said = [(day(1), "plan", first), (day(1), "seats", 3)]
+        for number, now in enumerate(DAYS):
+            due = [(at, what, value) for ordered_at, at, what, value in orders if ordered_at == now]
+            is_run = number % pace == pace - 1 or now == DAYS[-1]
+            if not (due or is_run):
+                continue
+            move(holder, now)
+            for at, what, value in due:
+                wish = {"plan": codes.get(value)} if what == "plan" else {"quantities": {"seats": Decimal(value or 0)}}
+                wish = {"paused": value} if what == "paused" else wish
+                wish = {"ends_at": at, "sets_end": True} if what == "end" else wish
+                amend(subscription, now if what == "end" else at, **wish)
+                said.append((at, what, value))
+            if is_run:
+                run_at(holder, subscription, now)
+            assert limits(holder) == _Wanted(terms, said).at(now), (pace, now, said)
+            if is_run:
+                assert findings() == [], (pace, now, said)
