@@ -10,16 +10,16 @@ from ledger import conf
 from ledger_project import logs
 from ledger_project.database import connection_urls
 from ledger_project.operators import appearance
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres import credentials
 
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = postgres.data_dir_from_environment()
+DATA_DIR = credentials.data_dir_from_environment()
 
 DEBUG = env.bool("DEBUG", False)
 EMBEDDED_SERVER = not env.str("DATABASE_URL", "")
-SECRET_KEY = env.str("SECRET_KEY", "") or postgres.secret_key(DATA_DIR)
+SECRET_KEY = env.str("SECRET_KEY", "") or credentials.secret_key(DATA_DIR)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 # Where processes for calls redirect browsers that request a page: this address, or this port of the same host.
 PAGES_URL = env.str("LEDGER_PAGES_URL", "").rstrip("/")
@@ -102,13 +102,13 @@ TEMPLATES = [
     },
 ]
 
-DATABASE_URL = env.str("DATABASE_URL", "") or postgres.credentials_of(DATA_DIR).application_url
+DATABASE_URL = env.str("DATABASE_URL", "") or credentials.credentials_of(DATA_DIR).application_url
 # The role that owns the tables, for `prepare_database` and `serve`. Another server's DATABASE_URL may be the owner's itself.
 OWNER_DATABASE_URL = (
-    env.str("LEDGER_OWNER_DATABASE_URL", "") or env.str("DATABASE_URL", "") or postgres.credentials_of(DATA_DIR).owner_url
+    env.str("LEDGER_OWNER_DATABASE_URL", "") or env.str("DATABASE_URL", "") or credentials.credentials_of(DATA_DIR).owner_url
 )
 # The role that gets the application's rights, where it exists.
-LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", postgres.APPLICATION)
+LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", credentials.APPLICATION)
 DATABASES = {
     "default": connection_urls.parse(DATABASE_URL)
     | {

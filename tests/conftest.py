@@ -36,8 +36,9 @@ from billing.orders import plans
 from ledger.testing import FixedClock, unique
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
-from ledger_project.serving import postgres
 from ledger_project.serving.bootstrap import SETTINGS_OF_ROLE, provision
+from ledger_project.serving.postgres.credentials import APPLICATION, OWNER, SUPERUSER
+from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.static_files import StaticFiles
 from ledger_project.serving.web import command
 from tests import asgi_client, nodes
@@ -57,7 +58,7 @@ for profile, examples in {"test": 50, "prove": 1_000}.items():
     )
 hypothesis_settings.load_profile("test")
 
-_server: postgres.Server | StartedCluster | RunningCluster | None = None
+_server: Server | StartedCluster | RunningCluster | None = None
 _lock: Any = None
 
 
@@ -87,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # No autovacuum: whether it has passed decides plans, and tests of plans would pass or fail by its moment.
     # Deadlocks are looked for sooner than after a second, for which the tests of them would wait.
     settings_of_tests = {"shared_buffers": "128MB", "autovacuum": "off", "deadlock_timeout": "200ms"}
-    server = nodes.cluster or postgres.Server(TEST_DATA_DIR, **settings_of_tests)
+    server = nodes.cluster or Server(TEST_DATA_DIR, **settings_of_tests)
     _server = server.start()
     # The port may have changed since the settings were read.
     os.environ["DATABASE_URL"] = _server.owner_url
@@ -97,7 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _cluster() -> StartedCluster | RunningCluster | None:
     """The cluster that the tests run on, if LEDGER_TEST_CITUS names one."""
     if CITUS_IS_RUNNING:
-        return RunningCluster(CITUS, {postgres.OWNER: PASSWORD, postgres.APPLICATION: PASSWORD})
+        return RunningCluster(CITUS, {OWNER: PASSWORD, APPLICATION: PASSWORD})
     return StartedCluster(TEST_DATA_DIR, Path(CITUS)) if CITUS else None
 
 
@@ -324,7 +325,7 @@ def _provision() -> None:
     if nodes.cluster:
         database = connection.settings_dict["NAME"]
         with nodes.cluster.coordinator.connect(database) as superuser:
-            for role in (postgres.OWNER, postgres.APPLICATION):
+            for role in (OWNER, APPLICATION):
                 for name, value in SETTINGS_OF_ROLE.items():
                     change = sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = {}")
                     superuser.execute(change.format(*map(sql.Identifier, (role, database, name)), sql.Literal(value)))
@@ -451,14 +452,14 @@ def _conninfo(role: str, **changes: str) -> str:
     }
     if role != "owner" and nodes.cluster:
         coordinator = nodes.cluster.coordinator
-        user = {"application": postgres.APPLICATION, "superuser": coordinator.superuser}[role]
+        user = {"application": APPLICATION, "superuser": coordinator.superuser}[role]
         params |= {"user": user, "password": coordinator.passwords[user]}
     elif role != "owner":
-        kept = postgres.Server(TEST_DATA_DIR).credentials if USES_EMBEDDED_SERVER else None
+        kept = Server(TEST_DATA_DIR).credentials if USES_EMBEDDED_SERVER else None
         if role == "application":
             params |= {"user": settings.LEDGER_APP_ROLE, "password": kept.application_password if kept else PASSWORD}
         elif role == "superuser" and kept:
-            params |= {"user": postgres.SUPERUSER, "password": kept.superuser_password}
+            params |= {"user": SUPERUSER, "password": kept.superuser_password}
         else:
             pytest.skip(f"this server gives no {role}")
     return psycopg.conninfo.make_conninfo("", **(params | changes))

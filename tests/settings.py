@@ -9,7 +9,8 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres import credentials
+from ledger_project.serving.postgres.credentials import OWNER
 from tests.left_out import importing
 
 _root = Path(__file__).resolve().parent.parent
@@ -22,7 +23,7 @@ if CITUS:
     os.environ |= {"LEDGER_DISTRIBUTED": "true", "LEDGER_SHARDS": "16"}
 if CITUS_IS_RUNNING:
     _at = conninfo_to_dict(CITUS)
-    os.environ["DATABASE_URL"] = f"postgresql://{postgres.OWNER}:{PASSWORD}@{_at['host']}:{_at.get('port', 5432)}/ledger"
+    os.environ["DATABASE_URL"] = f"postgresql://{OWNER}:{PASSWORD}@{_at['host']}:{_at.get('port', 5432)}/ledger"
 
 # Never the data directory that `make run` keeps its ledger in. What is found here is left for pytest-xdist's workers.
 TEST_DATA_DIR = Path(
@@ -38,7 +39,7 @@ os.environ["LEDGER_DATA_DIR"] = str(TEST_DATA_DIR)
 os.environ["LEDGER_DOCS_DIR"] = str(TEST_DATA_DIR / "docs")
 if USES_EMBEDDED_SERVER:
     # The owner makes the test databases; the server is started in tests/conftest.py.
-    os.environ["DATABASE_URL"] = postgres.credentials_of(TEST_DATA_DIR).owner_url
+    os.environ["DATABASE_URL"] = credentials.credentials_of(TEST_DATA_DIR).owner_url
 
 LEFT_OUT = os.environ.get("LEDGER_TEST_WITHOUT", "")
 """The application without which this run is, in a database of its own on the server of the run that has started it."""

@@ -44,7 +44,8 @@ from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
 from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres import credentials
+from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.steps import step
 from ledger_project.serving.web import PREPARED_WHEN_FREE
 
@@ -260,7 +261,7 @@ def _role_exists(connection: BaseDatabaseWrapper, role: str) -> bool:
 # All of it for `serve` -------------------------------------------------------------------------------
 
 
-def prepare(server: postgres.Server | None) -> "Secrets":
+def prepare(server: Server | None) -> "Secrets":
     """Have the database ready for `serve`: migrated, with rights and settings, seeded, and safe; or raise `NotPrepared`.
 
     Args:
@@ -400,7 +401,7 @@ def wait_until_prepared() -> None:
             fcntl.flock(gate, fcntl.LOCK_SH)
         if not os.environ.get("DATABASE_URL"):
             # The embedded server may have another address than when the settings were read.
-            url = postgres.credentials_of(settings.DATA_DIR).application_url
+            url = credentials.credentials_of(settings.DATA_DIR).application_url
             connections.databases[DEFAULT_DB_ALIAS].update(connection_urls.parse(url))
 
 

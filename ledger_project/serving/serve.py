@@ -20,9 +20,12 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from ledger_project.serving import postgres, supervisor, timetable_worker
+from ledger_project.serving import supervisor, timetable_worker
 from ledger_project.serving.loopback import also_on_ipv6
+from ledger_project.serving.postgres import credentials
 from ledger_project.serving.postgres.credentials import free_port
+from ledger_project.serving.postgres.errors import EmbeddedPostgresError
+from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.steps import step
 from ledger_project.serving.supervisor import Signals, Stop, WebServer
 from ledger_project.serving.web import (
@@ -50,15 +53,15 @@ class StartRefused(Exception):
 def main() -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; return the exit code: 0, or 1 if it cannot start like this."""
     try:
-        serve(postgres.data_dir_from_environment())
-    except (StartRefused, postgres.EmbeddedPostgresError) as refusal:
+        serve(credentials.data_dir_from_environment())
+    except (StartRefused, EmbeddedPostgresError) as refusal:
         sys.stderr.write(f"{refusal}\n")
         return 1
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
         sys.stderr.write(
-            f"serve cannot use the data folder {postgres.data_dir_from_environment()}: {error}. "
+            f"serve cannot use the data folder {credentials.data_dir_from_environment()}: {error}. "
             "Make room or give it the right to write, or set LEDGER_DATA_DIR to another folder.\n"
         )
         return 1
@@ -81,7 +84,7 @@ def serve(data_dir: Path) -> None:
         raise StartRefused(refusal)
     has_timetable = _has_timetable()
     signals = Signals()
-    server = None if os.environ.get("DATABASE_URL") else postgres.Server(data_dir)
+    server = None if os.environ.get("DATABASE_URL") else Server(data_dir)
     with suppress(Stop), _only_one_of_us(data_dir):
         _end_stale_web_processes(data_dir)
         port, pages_port = _free_ports()
@@ -103,7 +106,7 @@ def serve(data_dir: Path) -> None:
                 supervisor.keep_running(web, None if server is None else supervisor.Database(server), worker)
 
 
-def _prepare(server: postgres.Server | None) -> "Secrets":
+def _prepare(server: Server | None) -> "Secrets":
     """Load Django and prepare the database."""
     import django
 
@@ -227,12 +230,12 @@ def _marked_processes(mark: bytes) -> list[int]:
 
 
 @contextmanager
-def _stopped_at_the_end(server: postgres.Server | None, signals: Signals) -> Iterator[None]:
+def _stopped_at_the_end(server: Server | None, signals: Signals) -> Iterator[None]:
     """Stop the embedded server after the block, whether it came up or failed."""
     if server is not None:
         # Makes them now, because a web process that reads the settings would wait for them until the server exists.
         server.credentials  # noqa: B018 - makes server.json
-        postgres.secret_key(server.data_dir)
+        credentials.secret_key(server.data_dir)
     try:
         yield
     finally:
@@ -244,7 +247,7 @@ def _stopped_at_the_end(server: postgres.Server | None, signals: Signals) -> Ite
 @contextmanager
 def _web_server(data_dir: Path, port: int, pages_port: int, signals: Signals) -> Iterator[WebServer]:
     """For the block, the web server runs in a separate process group, which ends with the block."""
-    os.environ.setdefault("LEDGER_METRICS_TOKEN", postgres.metrics_token(data_dir))
+    os.environ.setdefault("LEDGER_METRICS_TOKEN", credentials.metrics_token(data_dir))
     os.environ.setdefault("LEDGER_METRICS_DIR", str(data_dir / "metrics"))
     # It works in the project's folder, whatever folder we were called from.
     os.environ |= {"LEDGER_HOST": HOST, "PORT": str(port), "LEDGER_PAGES_PORT": str(pages_port), "LEDGER_DATA_DIR": str(data_dir)}

@@ -14,7 +14,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from types import FrameType
 
-from ledger_project.serving.postgres import EmbeddedPostgresError, Server
+from ledger_project.serving.postgres.errors import EmbeddedPostgresError
+from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.timetable_worker import TimetableWorker
 from ledger_project.serving.web import SHUTDOWN_TIMEOUT_S
 

@@ -20,7 +20,7 @@ from statistics import median
 
 import psycopg
 
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.server import Server
 from tests.benchmarks.beside import HOLDERS, KEY, ROOT, SPEND, Side
 from tests.benchmarks.clients import TRUSTING, Load, send_load
 from tests.benchmarks.misbehaving import DRIBBLERS, GUESSERS, STUCK, WAITERS
@@ -53,7 +53,7 @@ def lock_kept(side: Side) -> Iterator[None]:
     """For the block, another session has the lock of the stuck holder."""
     from ledger.database.lock_keys import numbering
 
-    with psycopg.connect(postgres.Server(side.folder).superuser_url) as session:
+    with psycopg.connect(Server(side.folder).superuser_url) as session:
         session.execute("SET idle_in_transaction_session_timeout = 0")
         session.execute("SELECT pg_advisory_xact_lock(%s)", [numbering("sha256")(f"ledger/{STUCK}0")])
         yield

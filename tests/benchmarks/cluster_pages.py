@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION, OWNER
 from tests.benchmarks.distributed import DATABASE, ENDING, _end, _running
 from tests.benchmarks.server import ROOT
 from tests.distributed.cluster import StartedCluster, StartedNode
@@ -58,7 +58,7 @@ def main() -> None:
 
 def _fill(cluster: StartedCluster, entries: int, holders: int, *, first_holder: int) -> None:
     """Store histories of further holders, a tenth of them per entry at most."""
-    owner = cluster.coordinator.url(postgres.OWNER, DATABASE)
+    owner = cluster.coordinator.url(OWNER, DATABASE)
     plan = {"dsn": owner, "holders": min(holders, entries // 10), "entries": entries, "first-holder": first_holder}
     options = [f"--{name}={value}" for name, value in plan.items()]
     subprocess.run(
@@ -78,7 +78,7 @@ def _measure(cluster: StartedCluster, name: str, entries: int, *, is_distributed
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={
             **os.environ,
-            "DATABASE_URL": cluster.coordinator.url(postgres.APPLICATION, DATABASE),
+            "DATABASE_URL": cluster.coordinator.url(APPLICATION, DATABASE),
             "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
             "SECRET_KEY": "bench",
             "LEDGER_DISTRIBUTED": str(is_distributed),

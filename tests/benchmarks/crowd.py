@@ -19,7 +19,7 @@ from statistics import median
 
 import psycopg
 
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.server import Server
 from tests.benchmarks.beside import HOLDERS, KEY, ROOT, SPEND, Side
 from tests.benchmarks.clients import SLOW_SECONDS, Load, Outcome
 
@@ -57,7 +57,7 @@ def locks_kept(side: Side) -> Iterator[None]:
     """For the block, another session has the locks of the stuck holders."""
     from ledger.database.lock_keys import numbering
 
-    with psycopg.connect(postgres.Server(side.folder).superuser_url) as session:
+    with psycopg.connect(Server(side.folder).superuser_url) as session:
         session.execute("SET idle_in_transaction_session_timeout = 0")
         for number in range(STUCK_HOLDERS):
             session.execute("SELECT pg_advisory_xact_lock(%s)", [numbering("sha256")(f"ledger/stuck-{number}")])

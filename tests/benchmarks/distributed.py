@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION, OWNER
 from tests.benchmarks.measuring import children, cpu_of_process_us
 from tests.benchmarks.server import ROOT
 from tests.distributed.cluster import Node, StartedCluster, StartedNode
@@ -75,7 +75,7 @@ def _running(folder: Path, built: Path, workers: int) -> Iterator[StartedCluster
     try:
         cluster.start()
         cluster.make_database(DATABASE)
-        environment = {**os.environ, "DATABASE_URL": cluster.coordinator.url(postgres.OWNER, DATABASE), "SECRET_KEY": "bench"}
+        environment = {**os.environ, "DATABASE_URL": cluster.coordinator.url(OWNER, DATABASE), "SECRET_KEY": "bench"}
         subprocess.run(
             [sys.executable, "manage.py", "prepare_database", "--verbosity", "0"],
             cwd=ROOT, env=environment | {"LEDGER_DISTRIBUTED": str(workers > 0)}, check=True, stdout=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ def _spender(node: Node, count: int, most: int, *, distributed: bool) -> Iterato
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={
             **os.environ,
-            "DATABASE_URL": node.url(postgres.APPLICATION, DATABASE),
+            "DATABASE_URL": node.url(APPLICATION, DATABASE),
             "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
             "SECRET_KEY": "bench",
             "LEDGER_DISTRIBUTED": str(distributed),

@@ -19,7 +19,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION, DATABASE, SUPERUSER
+from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.web import command
 from tests.benchmarks.clients import Load, Outcome
 from tests.benchmarks.measuring import children
@@ -64,7 +65,7 @@ class BenchmarkServer:
 
     def __init__(self, data_dir: Path) -> None:
         """Start with an empty database; call before Django reads its settings."""
-        self.postgres = postgres.Server(data_dir)
+        self.postgres = Server(data_dir)
         self.postgres.start()
         self._drop_database()
         self.postgres.start()
@@ -87,9 +88,9 @@ class BenchmarkServer:
     def _drop_database(self) -> None:
         """Drop the database of an earlier run."""
         kept = self.postgres.credentials
-        url = kept.url(postgres.SUPERUSER, kept.superuser_password, "postgres")
+        url = kept.url(SUPERUSER, kept.superuser_password, "postgres")
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(postgres.DATABASE)))
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(DATABASE)))
 
     def _prepare(self) -> None:
         """Migrate, grant rights, and add what the competitors need."""
@@ -100,7 +101,7 @@ class BenchmarkServer:
         with self.superuser() as connection:
             for script in COMPETITORS_SQL:
                 connection.execute((Path(__file__).parent / "competitors" / script).read_text())
-            connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA competitors TO {postgres.APPLICATION}")
+            connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA competitors TO {APPLICATION}")
         ensure_bootstrap_key()
 
     def close(self) -> None:

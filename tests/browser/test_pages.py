@@ -15,7 +15,7 @@ from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
 from ledger.totals.counting import count_entries
-from ledger_project.demonstration import seed_demo
+from ledger_project.demonstration.seeding import seed_demo
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of

@@ -39,7 +39,7 @@ from ledger_project.demonstration.company import (
     TAKEN_BY_GUIDES,
     subscription_of,
 )
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 from tests.clients.conftest import Package
 from tests.clients.guide_scenes import before
 from tests.deployment.serving.test_serve import Serving

@@ -17,7 +17,7 @@ from ledger.errors import HolderBusy
 from ledger.models import Batch
 from ledger.reads.lock_report import current_locks, known_names
 from ledger.rules.requests import GrantRequest
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 
 NewHolder = Callable[[], str]
 Connect = Callable[..., psycopg.Connection[Any]]

@@ -18,9 +18,10 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from ledger_project.serving.postgres import Server, SystemAccount
+from ledger_project.serving.postgres.account import SystemAccount
 from ledger_project.serving.postgres.binaries import run
 from ledger_project.serving.postgres.credentials import free_port, keep
+from ledger_project.serving.postgres.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "bootstrap-key-0123456789abcdef0123456789"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ledger import conf
-from ledger_project.serving.postgres import SETTINGS, Server
+from ledger_project.serving.postgres.server import SETTINGS, Server
 from tests.distributed.cluster import SETTINGS as CLUSTER_SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent.parent

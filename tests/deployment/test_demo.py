@@ -20,8 +20,9 @@ from billing.reads.documents import is_overdue
 from ledger import reads, services
 from ledger.database.statements import fetch_rows, fetch_value
 from ledger.models import Entry
-from ledger_project import demonstration
-from ledger_project.demonstration import HOLDERS, METER, PLAN, TAKEN_BY_GUIDES, sales, seed_demo
+from ledger_project.demonstration import sales, seeding
+from ledger_project.demonstration.company import HOLDERS, METER, PLAN, TAKEN_BY_GUIDES
+from ledger_project.demonstration.seeding import seed_demo
 from ledger_project.operators.appearance import SECTIONS
 
 pytestmark = pytest.mark.django_db
@@ -128,7 +129,7 @@ def test_made_again_it_changes_nothing() -> None:
 @pytest.mark.slow
 def test_demo_data_that_an_interrupted_run_left_out_are_made_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(demonstration, "PARTS", (sales.make_catalogue, mock.Mock(side_effect=KeyboardInterrupt)))
+        patch.setattr(seeding, "PARTS", (sales.make_catalogue, mock.Mock(side_effect=KeyboardInterrupt)))
         with pytest.raises(KeyboardInterrupt):
             seed_demo()
     assert not Subscription.objects.exists()

@@ -14,7 +14,7 @@ from django.db import connection
 
 from ledger.database import checks
 from ledger_project.serving import bootstrap
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 from tests.conftest import database_url, web_servers
 from tests.deployment.servers import ROOT, SystemServer, call, manage, programs_of, started
 

@@ -144,6 +144,19 @@ def test_there_is_no_more_folder_than_there_are_thoughts() -> None:
     assert len(folders()) <= MOST_FOLDERS
 
 
+FACADES = {"ledger/services", "ledger/reads", "billing/reads"}
+"""What programs of other projects import by one name."""
+NAMED_BY_DJANGO = {"ledger/admin", "ledger/staff", "billing/admin", "billing/models"}
+"""Django imports the modules `admin` and `models` of each application: these say what theirs consist of."""
+
+
+def test_a_package_is_no_facade_who_needs_a_name_imports_its_module() -> None:
+    for folder in folders():
+        body = ast.parse((folder / "__init__.py").read_text()).body
+        if str(folder.relative_to(ROOT)) not in FACADES | NAMED_BY_DJANGO:
+            assert [node for node in body if not isinstance(node, ast.Expr)] == [], folder
+
+
 def test_the_license_file_and_the_metadata_name_the_mit_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["license"] == "MIT"

@@ -11,7 +11,7 @@ from django.db import connection
 from ledger.rest.calls import health
 from ledger_project.monitoring import server_checks
 from ledger_project.monitoring.findings import CheckState
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import metered, recurring
 from tests.conftest import WebProcess, web_servers

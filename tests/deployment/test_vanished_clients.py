@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 
 IN_A_NETWORK_OF_ITS_OWN = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
@@ -42,7 +42,8 @@ PREPARED = """
 import json, os, shutil, subprocess, sys, threading, time
 from pathlib import Path
 import psycopg
-from ledger_project.serving.postgres import SystemAccount, Server
+from ledger_project.serving.postgres.account import SystemAccount
+from ledger_project.serving.postgres.server import Server
 
 server = Server(sys.argv[1]).start()
 os.environ |= {"DATABASE_URL": server.owner_url, "DJANGO_SETTINGS_MODULE": "ledger_project.settings", "SECRET_KEY": "x"}

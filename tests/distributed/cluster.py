@@ -16,8 +16,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from ledger_project.serving import postgres
-from ledger_project.serving.postgres.credentials import free_port, keep
+from ledger_project.serving.postgres.credentials import APPLICATION, OWNER, SUPERUSER, free_port, keep
+from ledger_project.serving.postgres.server import Server
 
 SETTINGS: Final = {
     "shared_preload_libraries": "citus",
@@ -46,7 +46,7 @@ ORDER BY groupid
 class Node:
     """One server of a cluster."""
 
-    superuser = postgres.SUPERUSER
+    superuser = SUPERUSER
 
     @property
     def host(self) -> str:
@@ -75,7 +75,7 @@ class Node:
         """Make an empty database with the extension, and the passwords by which the node reaches others."""
         with self.connect("postgres") as connection:
             create = sql.SQL("CREATE DATABASE {} OWNER {}")
-            connection.execute(create.format(sql.Identifier(name), sql.Identifier(postgres.OWNER)))
+            connection.execute(create.format(sql.Identifier(name), sql.Identifier(OWNER)))
         with self.connect(name) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE EXTENSION citus")
             # 0: to every node; -1: to itself.
@@ -85,7 +85,7 @@ class Node:
                     cursor.execute("INSERT INTO pg_dist_authinfo (nodeid, rolename, authinfo) VALUES (%s, %s, %s)", row)
 
 
-class StartedNode(Node, postgres.Server):
+class StartedNode(Node, Server):
     """A server of the tests' own, run from binaries that have the extension."""
 
     def __init__(self, data_dir: Path, built: Path) -> None:
@@ -121,9 +121,9 @@ class StartedNode(Node, postgres.Server):
         """The password of each role, the same on all nodes."""
         kept = self.credentials
         return {
-            postgres.SUPERUSER: kept.superuser_password,
-            postgres.OWNER: kept.owner_password,
-            postgres.APPLICATION: kept.application_password,
+            SUPERUSER: kept.superuser_password,
+            OWNER: kept.owner_password,
+            APPLICATION: kept.application_password,
         }
 
 
@@ -169,7 +169,7 @@ class Cluster:
     @property
     def owner_url(self) -> str:
         """The owner's URL at the coordinator, of the database that the settings are for."""
-        return self.coordinator.url(postgres.OWNER, "ledger")
+        return self.coordinator.url(OWNER, "ledger")
 
     def make_database(self, name: str) -> None:
         """Make an empty database on all nodes, and have the coordinator know the workers."""

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from ledger.database.locks import holder_key, holder_lock, keep_to_deadline, lock_number, waits_bounded
 from ledger.database.statements import wait_at_most
 from ledger.errors import HolderBusy
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION
 from tests.distributed.cluster import Cluster
 
 LEFT_S = 0.2
@@ -25,7 +25,7 @@ NODE_OF = """
 def busy(cluster: Cluster, committed_db, new_holder) -> Iterator[list[str]]:
     """Holders of both workers, whose locks another session holds."""
     holders = [new_holder() for _ in range(12)]
-    with closing(psycopg.connect(cluster.coordinator.url(postgres.APPLICATION, connection.settings_dict["NAME"]))) as session:
+    with closing(psycopg.connect(cluster.coordinator.url(APPLICATION, connection.settings_dict["NAME"]))) as session:
         by_node = {}
         for holder in holders:
             by_node[session.execute(NODE_OF, ["ledger_entry", holder]).fetchone()] = holder

@@ -17,7 +17,7 @@ from ledger.database.queues import Pending
 from ledger.database.statements import wait_at_most
 from ledger.rules.requests import GrantRequest, Request
 from ledger.services import execute
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION
 from tests.deployment.serving.test_serve import wait_until
 from tests.distributed.cluster import Cluster
 from tests.distributed.test_nodes import move_shard
@@ -146,7 +146,7 @@ def test_a_moved_shard_is_found_at_once(cluster: Cluster, process: Process, hold
 def test_a_node_whose_holder_is_busy_keeps_no_other_waiting(cluster: Cluster, process: Process, holders: list[str]) -> None:
     """Nor its other holders: the request waits beside the queue, at its node."""
     busy, *others = holders
-    with psycopg.connect(cluster.coordinator.url(postgres.APPLICATION, connection.settings_dict["NAME"])) as session:
+    with psycopg.connect(cluster.coordinator.url(APPLICATION, connection.settings_dict["NAME"])) as session:
         session.execute("SELECT ledger_lock(%s, %s, true)", [lock_number(holder_key(busy)), busy])
         waiting = process.submit(busy)
         process.grant(others)

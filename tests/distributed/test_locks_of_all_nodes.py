@@ -14,7 +14,7 @@ from django.db import connection
 
 from ledger.database.locks import holder_key, lock_number
 from ledger.reads.lock_report import SessionLock, current_locks
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION
 from tests import nodes
 from tests.conftest import wait_until_waiting
 from tests.distributed.cluster import Cluster, Node
@@ -47,7 +47,7 @@ def contended(cluster: Cluster, as_application, new_holder) -> Iterator[Contende
     asked = (lock_number(holder_key(holder)), holder)
     with ExitStack() as stack:
         holding, waiting = (
-            stack.enter_context(psycopg.connect(cluster.coordinator.url(postgres.APPLICATION, database), application_name=name))
+            stack.enter_context(psycopg.connect(cluster.coordinator.url(APPLICATION, database), application_name=name))
             for name in ("the holding", "the waiting")
         )
         observer = stack.enter_context(node.connect(database))
@@ -105,7 +105,7 @@ def test_the_command_shows_the_node(contended):
 def test_a_lock_of_a_client_of_its_own_node_is_shown_once(cluster, as_application, new_holder):
     holder = new_holder()
     node = shard_node(cluster, holder)
-    with psycopg.connect(node.url(postgres.APPLICATION, connection.settings_dict["NAME"])) as session:
+    with psycopg.connect(node.url(APPLICATION, connection.settings_dict["NAME"])) as session:
         session.execute("SELECT ledger_lock(%s, %s, true)", [lock_number(holder_key(holder)), holder])
         (held,) = of(current_locks(), holder_key(holder))
         assert (held.pid, held.client_node, held.client_pid) == (session.info.backend_pid, "", None)

@@ -13,7 +13,8 @@ from ledger import services
 from ledger.cluster.checks import verify_cluster
 from ledger.entry_rows import COLUMNS
 from ledger.errors import UnsafeDatabase
-from ledger_project.serving import bootstrap, postgres
+from ledger_project.serving import bootstrap
+from ledger_project.serving.postgres.credentials import OWNER
 from tests.deployment.serving.test_serve import wait_until
 from tests.distributed.test_another_node import is_balanced, prepare, third
 from tests.distributed.test_nodes import move_shard
@@ -90,12 +91,12 @@ def test_what_takes_longer_than_the_timeouts_ends(own_cluster, another_database,
 def ensure_bound(cluster, database: str, added) -> None:
     """The application is bound on every node, and a node where it is not is refused."""
     for node in (*cluster.nodes, added):
-        with node.connect(database, postgres.OWNER) as session, pytest.raises(psycopg.errors.QueryCanceled):
+        with node.connect(database, OWNER) as session, pytest.raises(psycopg.errors.QueryCanceled):
             session.execute("SELECT pg_sleep(2)")
     verify_cluster(connection)
     with added.connect(database) as superuser:
         superuser.execute("SET citus.enable_ddl_propagation = off; SET citus.enable_alter_role_set_propagation = off")
-        superuser.execute(f"ALTER ROLE {postgres.OWNER} IN DATABASE {database} RESET statement_timeout")
+        superuser.execute(f"ALTER ROLE {OWNER} IN DATABASE {database} RESET statement_timeout")
     connection.close()
     with pytest.raises(UnsafeDatabase, match=f"statement_timeout = 0 on {added.host}:{added.port}"):
         verify_cluster(connection)

@@ -14,7 +14,7 @@ from ledger import reads, services
 from ledger.database.locks import holder_key, holder_lock, lock_number, sqlstate
 from ledger.entry_rows import COLUMNS
 from ledger.totals.counting import CountResult, count_entries
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION, OWNER
 from tests.distributed.cluster import Cluster, Node
 from tests.nodes import node_of
 
@@ -41,7 +41,7 @@ def session(cluster: Cluster, committed_db) -> Iterator[Callable[[Node], psycopg
     opened = []
 
     def connect(node: Node) -> psycopg.Connection:
-        url = node.url(postgres.APPLICATION, connection.settings_dict["NAME"])
+        url = node.url(APPLICATION, connection.settings_dict["NAME"])
         opened.append(psycopg.connect(url))
         opened[-1].execute("SET LOCAL lock_timeout = '100ms'")
         return opened[-1]
@@ -142,7 +142,7 @@ def test_an_entry_that_does_not_follow_is_refused_on_its_shard(session, cluster,
 def test_nobody_changes_an_entry_on_any_node(cluster, committed_db, new_holder, change):
     services.grant(holder_id=new_holder(), amount=10, idempotency_key="g")
     for node in cluster.nodes:
-        with node.connect(connection.settings_dict["NAME"], postgres.OWNER) as owner, pytest.raises(psycopg.Error) as refused:
+        with node.connect(connection.settings_dict["NAME"], OWNER) as owner, pytest.raises(psycopg.Error) as refused:
             owner.execute(change)
         assert refused.value.sqlstate in {"LG001", "42501"}
 

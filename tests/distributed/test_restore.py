@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import APPLICATION, OWNER
 from tests.benchmarks.server import ROOT
 from tests.deployment.servers import folder, run
 from tests.deployment.serving.test_serve import wait_until
@@ -96,8 +96,8 @@ def environment(cluster: Archived) -> dict[str, str]:
     """Of the application's processes."""
     return {
         **os.environ,
-        "DATABASE_URL": cluster.url(postgres.APPLICATION),
-        "LEDGER_OWNER_DATABASE_URL": cluster.url(postgres.OWNER),
+        "DATABASE_URL": cluster.url(APPLICATION),
+        "LEDGER_OWNER_DATABASE_URL": cluster.url(OWNER),
         "SECRET_KEY": "only-for-tests",
         "LEDGER_DISTRIBUTED": "true",
         "LEDGER_SHARDS": "6",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from billing.rating.prices import models  # noqa: F401 - each model registers itself
 from billing.rating.prices.price import MODELS, Price
 from billing.rating.prices.pricing import rate
 from billing.rating.prices.reading import PriceInvalid, parse_price

@@ -11,6 +11,7 @@ from typing import Any
 
 from billing.rating.money import decimal_text
 from billing.rating.periods import Interval
+from billing.rating.prices import models  # noqa: F401 - each model registers itself
 from billing.rating.prices.price import MODELS, USUAL_TIMING, Misfit, Price, PriceKind
 from billing.rating.prices.tiers import Tiers
 from billing.rating.prices.values import Buckets, one_of, take_fields, unknown_fields

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_of
-from ledger_project.demonstration import seed_demo
+from ledger_project.demonstration.seeding import seed_demo
 
 
 class Command(CommandWithExamples):

@@ -15,34 +15,3 @@ Layout of the data directory:
     metrics_token      the token for /metrics, made once
     postgres/          the cluster (a link if the server's account cannot reach the data directory)
 """
-
-from ledger_project.serving.postgres.account import SystemAccount
-from ledger_project.serving.postgres.credentials import (
-    APPLICATION,
-    DATABASE,
-    OWNER,
-    SUPERUSER,
-    Credentials,
-    credentials_of,
-    data_dir_from_environment,
-    metrics_token,
-    secret_key,
-)
-from ledger_project.serving.postgres.errors import EmbeddedPostgresError
-from ledger_project.serving.postgres.server import SETTINGS, Server
-
-__all__ = [
-    "APPLICATION",
-    "DATABASE",
-    "OWNER",
-    "SETTINGS",
-    "SUPERUSER",
-    "Credentials",
-    "EmbeddedPostgresError",
-    "Server",
-    "SystemAccount",
-    "credentials_of",
-    "data_dir_from_environment",
-    "metrics_token",
-    "secret_key",
-]

@@ -19,8 +19,9 @@ from typing import Final
 
 from django.conf import settings
 
-from ledger_project.serving import postgres, timetable_worker, web
+from ledger_project.serving import timetable_worker, web
 from ledger_project.serving.bootstrap import use_database
+from ledger_project.serving.postgres import credentials
 
 START_TIMEOUT_S: Final = 120
 STOP_TIMEOUT_S: Final = 60
@@ -54,7 +55,7 @@ def temporary_ledger() -> Iterator[Ledger]:
         ledger = Ledger(f"http://127.0.0.1:{_free_port()}", secrets.token_urlsafe(32))
         with _serving(ledger, folder):
             if not os.environ.get("DATABASE_URL"):
-                use_database(postgres.credentials_of(folder).application_url).close()
+                use_database(credentials.credentials_of(folder).application_url).close()
             yield ledger
     finally:
         shutil.rmtree(folder)

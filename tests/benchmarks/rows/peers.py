@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from ledger import reads, services
-from ledger_project.serving import postgres
+from ledger_project.serving.postgres.credentials import SUPERUSER
 from tests.benchmarks.measuring import Result, result
 from tests.benchmarks.server import BenchmarkServer
 
@@ -30,7 +30,7 @@ def run(server: BenchmarkServer) -> list[Result]:
         connection.execute("DROP DATABASE IF EXISTS hordak WITH (FORCE)")
         connection.execute("CREATE DATABASE hordak")
     kept = server.postgres.credentials
-    url = kept.url(postgres.SUPERUSER, kept.superuser_password, "hordak")
+    url = kept.url(SUPERUSER, kept.superuser_password, "hordak")
     server.grant_to_all("peer-", 100)
     ours: dict[str, list[float]] = {"move": [], "balance": []}
     theirs: dict[str, list[float]] = {"move": [], "balance": []}

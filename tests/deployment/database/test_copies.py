@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 from tests.deployment.servers import manage, run_program, started
 
 pytestmark = pytest.mark.slow

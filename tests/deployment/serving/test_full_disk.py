@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.errors import DiskFull
 
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 from tests.deployment.servers import ROOT, folder
 from tests.deployment.serving.test_serve import KEY, Serving, wait_until
 

@@ -20,7 +20,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger_project.serving.postgres import EmbeddedPostgresError, Server, SystemAccount, binaries, processes, secret_key
+from ledger_project.serving.postgres import binaries, processes
+from ledger_project.serving.postgres.account import SystemAccount
+from ledger_project.serving.postgres.credentials import secret_key
+from ledger_project.serving.postgres.errors import EmbeddedPostgresError
+from ledger_project.serving.postgres.server import Server
 from tests.nodes import pause
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -210,7 +214,7 @@ def test_two_starters_at_once_make_one_server(make_server: Callable[..., Server]
 def test_two_starting_processes_make_one_server(make_server: Callable[..., Server], data_dir: Path) -> None:
     script = """if True:
         import sys
-        from ledger_project.serving.postgres import Server
+        from ledger_project.serving.postgres.server import Server
         print(Server(sys.argv[1], shared_buffers="16MB").start().postmaster_pid())
     """
     server = make_server(is_new=True)

@@ -21,7 +21,9 @@ import psycopg
 import pytest
 
 from ledger_project.serving import pages_server
-from ledger_project.serving.postgres import Server, SystemAccount, processes
+from ledger_project.serving.postgres import processes
+from ledger_project.serving.postgres.account import SystemAccount
+from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.serve import StartRefused, _free_ports
 from ledger_project.serving.timetable_worker import NICENESS
 from ledger_project.work.timetable import TIMETABLE

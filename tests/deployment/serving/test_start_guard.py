@@ -73,7 +73,7 @@ django.setup()
 from dataclasses import replace
 from django.conf import settings
 from django.db import connection
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.postgres.credentials import keep
 from ledger_project.serving.bootstrap import wait_until_prepared
 server = Server(settings.DATA_DIR)

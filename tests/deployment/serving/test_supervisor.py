@@ -8,7 +8,7 @@ import pytest
 
 from ledger_project.serving import supervisor
 from ledger_project.serving.granian_server import pause_s
-from ledger_project.serving.postgres import EmbeddedPostgresError
+from ledger_project.serving.postgres.errors import EmbeddedPostgresError
 from ledger_project.serving.timetable_worker import TimetableWorker
 
 

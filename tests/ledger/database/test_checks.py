@@ -23,7 +23,7 @@ from pytest_django.fixtures import Settings
 from ledger.database import checks
 from ledger.errors import UnsafeDatabase
 from ledger_project.database import connection_urls
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.server import Server
 from tests.conftest import database_url
 from tests.parts import spread
 
