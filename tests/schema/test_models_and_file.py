@@ -41,7 +41,7 @@ COLUMNS = """
 DIFFERENCES = {
     "ledger": [
         "ALTER TABLE ledger_batch ADD COLUMN extra integer",
-        "ALTER TABLE ledger_credit_type ALTER COLUMN name TYPE varchar(70)",
+        "ALTER TABLE ledger_staff_event ALTER COLUMN details TYPE varchar(1010)",
         "ALTER TABLE ledger_entry ALTER COLUMN reason DROP NOT NULL",
         "ALTER TABLE ledger_entry ALTER COLUMN reason SET DEFAULT ''",
         "ALTER TABLE ledger_credit_type RENAME COLUMN unit TO suffix",
