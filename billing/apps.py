@@ -176,7 +176,7 @@ def _attention(request: Any) -> "list[Attention]":
 
 
 def _money(amount_minor: int, currency: str) -> str:
-    from billing.admin.cells import money_text
+    from billing.rating.money import money_text
 
     return money_text(amount_minor, currency)
 

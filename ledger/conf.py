@@ -162,6 +162,7 @@ SECOND_OPERATOR_ABOVE: Final = Setting[list[str]](
     "Above which amounts a form of the admin waits for a second operator, alone or with what its operator moved in 24 hours, "
     "by credit type in the smallest unit or by currency in minor units, such as credits=10000 or EUR=50000.",
     pattern="(?:[a-z0-9_]{1,32}|[A-Z]{3})=[0-9]{1,16}",
+    application="ledger.staff",
 )
 VIES_URL: Final = Setting(
     "VIES_URL",

@@ -52,6 +52,7 @@ INSTALLED_APPS = [
     "ledger.rest",
     "ledger.shadow",
     "ledger.signals",
+    "ledger.staff",
     "ledger.statements",
     "ledger.totals",
     "billing",
@@ -155,7 +156,7 @@ AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "ledger.telemetry.client_addresses.client_address"
 AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login_page.locked_out"
-# ledger_project.operators.admin makes its page, in the design of the others.
+# ledger_project.operators.operator_pages makes its page, in the design of the others.
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False

@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = ("ledger", "billing", "ledger_project")
 FOLDERS_OF_DJANGO: Final = {"commands", "en", "management", "migrations", "templatetags"}
 """Django looks for modules in folders of these names."""
-CREDITS: Final = frozenset({"ledger", "ledger.api", "ledger.rest", "ledger.admin", "ledger.staff", "ledger.keys"})
+CREDITS: Final = frozenset({"ledger", "ledger.rest", "ledger.staff", "ledger.keys"})
 """The applications of credits with REST and pages."""
 LOAD: Final = """
 import sys, django

@@ -3,9 +3,9 @@
 They are registered where the ledger's pages are.
 """
 
-from ledger.operators import installed
+from django.apps import apps
 
-if not installed.missing():
+if apps.is_installed("ledger.staff"):
     from billing.admin import (
         catalogue,
         credit_notes,

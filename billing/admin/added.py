@@ -5,7 +5,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 
 from billing.additions import RowOperation, RowPage
-from ledger.admin.kit.pages import ReadOnlyAdmin, operation
+from ledger.staff.kit.pages import ReadOnlyAdmin, operation
 
 
 def add_operations(model_admin: type[ReadOnlyAdmin], page: RowPage) -> None:

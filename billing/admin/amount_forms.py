@@ -8,10 +8,10 @@ from django import forms
 
 from billing.rating.limits import MAX_MINOR
 from billing.rating.money import minor_digits
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import RecordT, RequestForm
-from ledger.admin.kit.money_fields import MoneyField
-from ledger.operators.approvals import Stake, StakeRule
+from ledger.staff.approvals import Stake, StakeRule
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import RecordT, RequestForm
+from ledger.staff.kit.money_fields import MoneyField
 
 
 class AmountForm(RequestForm[RecordT]):

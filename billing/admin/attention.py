@@ -9,16 +9,17 @@ from django.db.models import Count, Max
 from django.urls import reverse
 from django.utils import timezone
 
-from billing.admin.cells import list_url, money_text
+from billing.admin.cells import list_url
 from billing.generator.run.outcomes import Outcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import Customer, Invoice, Run, RunResult, ScheduledTask, Subscription, SuspendedBilling, VatCheck, VatLookup
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from billing.permissions import VIEW_INVOICE, VIEW_RUN, VIEW_SUBSCRIPTION, VIEW_VATLOOKUP
+from billing.rating.money import money_text
 from billing.rating.vat import LookupOutcome
 from billing.reads.documents import is_overdue
-from ledger.admin.kit.cells import day_words, instant_words, row_url
 from ledger.operators.additions import Attention
+from ledger.staff.kit.cells import day_words, instant_words, row_url
 
 MOST = 100
 """The largest number that is counted; above it the text is "100 or more"."""

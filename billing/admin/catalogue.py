@@ -21,12 +21,12 @@ from billing.orders.plans import terms_of
 from billing.permissions import ADD_AMENDMENT, ADD_PLAN, VIEW_INVOICE
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads.catalogue import newest_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows, Order, order_of
-from ledger.admin.kit.cells import contract_day, row_link
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows, Order, order_of
+from ledger.staff.kit.cells import contract_day, row_link
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 
 VERSIONS_SHOWN = 50
 ON_SALE, RETIRED, EARLIER = "on sale", "retired", "earlier version"

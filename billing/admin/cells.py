@@ -14,10 +14,10 @@ from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
 from billing.nouns import noun_fields
-from billing.rating.money import MINOR_DIGITS, minor_digits
-from ledger.admin.kit.cells import digits, link, row_link, timestamp
-from ledger.admin.kit.columns import Column, Value, getter
+from billing.rating.money import minor_digits, money_text
 from ledger.records import Record
+from ledger.staff.kit.cells import digits, link, row_link, timestamp
+from ledger.staff.kit.columns import Column, Value, getter
 from ledger.units import unit_of
 
 MORE_ROWS = 100
@@ -33,14 +33,6 @@ def money(amount_minor: int | None, currency: str) -> SafeString | str:
     if amount_minor is None:
         return ""
     return digits(money_text(amount_minor, currency))
-
-
-def money_text(amount_minor: int, currency: str) -> str:
-    """Return the same as plain text; in minor units if billing does not support the currency."""
-    if currency not in MINOR_DIGITS:
-        return f"{amount_minor:,} {currency} in minor units"
-    major, decimals = Decimal(amount_minor).scaleb(-minor_digits(currency)), minor_digits(currency)
-    return f"{major:,.{decimals}f} {currency}".replace("-", "−")
 
 
 def money_column(title: str, value: Value, *, csv_title: str = "") -> Column:

@@ -24,7 +24,6 @@ from billing.admin.cells import (
     ids_of_customer,
     money,
     money_column,
-    money_text,
     subscription_link,
 )
 from billing.admin.credit_refunds import pay_out_view, refund_words
@@ -47,21 +46,22 @@ from billing.models import (
     Subscription,
 )
 from billing.permissions import REFUND_CREDIT
+from billing.rating.money import money_text
 from billing.reads import note_left_minor
 from billing.reads.documents import bills
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import digits, row_link, row_url
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, day, read_day, text
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, RequestForm, declared_at
-from ledger.admin.kit.money_fields import MoneyField
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.kit.saved_lists import ListTotals
-from ledger.admin.links import entry_link
-from ledger.operators.approvals import Stake, StakeRule
 from ledger.records import shape_of
 from ledger.services import preview
+from ledger.staff.approvals import Stake, StakeRule
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import digits, row_link, row_url
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, day, read_day, text
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, RequestForm, declared_at
+from ledger.staff.kit.money_fields import MoneyField
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.kit.saved_lists import ListTotals
+from ledger.staff.links import entry_link
 from ledger.values import Amount
 
 Result = TypeVar("Result")

@@ -9,15 +9,15 @@ from django.http import HttpRequest, HttpResponse
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from billing.admin.amount_forms import AMOUNT_WRITTEN, AmountForm
-from billing.admin.cells import money_text
 from billing.documents.credit_payments import PAYABLE, NewCreditPayment, pay_with_credit
 from billing.models import CreditNote, Invoice, InvoicePayment
+from billing.rating.money import money_text
 from billing.reads import open_credit_of
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage
-from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 Result = TypeVar("Result")
 

@@ -7,17 +7,18 @@ from typing import Any, TypeVar
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.amount_forms import AMOUNT_WRITTEN, AmountForm, major
-from billing.admin.cells import MORE_ROWS, money_column, money_text
+from billing.admin.cells import MORE_ROWS, money_column
 from billing.documents.credit_refunds import NewCreditRefund, refund, refund_in
 from billing.models import CreditNote, CreditRefund, Customer, Invoice
+from billing.rating.money import money_text
 from billing.reads import open_credit_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import row_link, row_url
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage
-from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import row_link, row_url
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 Result = TypeVar("Result")
 

@@ -11,21 +11,22 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from billing import reads
-from billing.admin.cells import by_pk, document_link, list_url, money, money_text, subscription_link
+from billing.admin.cells import by_pk, document_link, list_url, money, subscription_link
 from billing.admin.document_page import paid_words
 from billing.admin.prose import change_words
 from billing.admin.transitions import WORDS
 from billing.models import Amendment, CreditNote, Customer, Invoice, InvoicePayment, Plan, Subscription, Transition
 from billing.permissions import VIEW_CREDITNOTE, VIEW_INVOICE, VIEW_SUBSCRIPTION, VIEW_USAGEEVENT
+from billing.rating.money import money_text
 from billing.reads.documents import open_credit_of
 from billing.reads.money_at_a_glance import debts
 from billing.reads.subscriptions import SubscriptionRow
-from ledger.admin.balances import shown_balances
-from ledger.admin.kit import charts
-from ledger.admin.kit.cells import timestamp
-from ledger.admin.kit.columns import table_of
 from ledger.operators.permissions import VIEW_ACCOUNT
 from ledger.services import time_of
+from ledger.staff.balances import shown_balances
+from ledger.staff.kit import charts
+from ledger.staff.kit.cells import timestamp
+from ledger.staff.kit.columns import table_of
 from ledger.typesetting.languages import ENGLISH
 
 SUBSCRIPTIONS_LOOKED_AT: Final = 20

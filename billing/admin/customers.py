@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from billing.additions import CUSTOMER_PAGE
 from billing.admin.added import add_operations
-from billing.admin.cells import MORE_ROWS, by_pk, file_columns, list_url, money, money_text, subscription_link
+from billing.admin.cells import MORE_ROWS, by_pk, file_columns, list_url, money, subscription_link
 from billing.admin.credit_refunds import balance_minor, credit_sentences, credit_table, pay_out_view, refunds_table
 from billing.admin.customer_overview import deeds_table, newest_subscriptions, overview, payments_table
 from billing.admin.document_tables import short_table
@@ -48,17 +48,17 @@ from billing.permissions import (
     VIEW_SUBSCRIPTION,
     VIEW_VATLOOKUP,
 )
-from billing.rating.money import MINOR_DIGITS
+from billing.rating.money import MINOR_DIGITS, money_text
 from billing.reads import open_credit_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows, order_of
-from ledger.admin.kit.cells import contract_day, instant_words, link, row_link, row_url
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, describe, guarded, operation
-from ledger.admin.links import account_id, holder_link
 from ledger.operators.permissions import MAKE_PAGE_LINK, VIEW_ENTRYLISTING
 from ledger.services import time_of
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows, order_of
+from ledger.staff.kit.cells import contract_day, instant_words, link, row_link, row_url
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, describe, guarded, operation
+from ledger.staff.links import account_id, holder_link
 
 INVOICES_SHOWN = 20
 

@@ -10,13 +10,14 @@ from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.admin.cells import customer_link, list_url, money, money_text
+from billing.admin.cells import customer_link, list_url, money
 from billing.models import Customer, Invoice
 from billing.permissions import VIEW_CUSTOMER, VIEW_INVOICE
+from billing.rating.money import money_text
 from billing.reads.money_at_a_glance import MOST_INVOICES, Debt, debts
-from ledger.admin.kit.cells import day_words, link
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
+from ledger.staff.kit.cells import day_words, link
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.pages import ReadOnlyAdmin, guarded
 
 NAME: Final = "billing_debts"
 CUSTOMERS_SHOWN: Final = 100

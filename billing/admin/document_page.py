@@ -16,8 +16,8 @@ from billing.documents.printed_pages import DocumentSource, country_name, credit
 from billing.documents.printing import credit_note_source, invoice_source
 from billing.models import CreditNote, CreditRefund, Invoice
 from billing.reads.documents import today_of
-from ledger.admin.kit.cells import instant_words
-from ledger.admin.links import entry_link
+from ledger.staff.kit.cells import instant_words
+from ledger.staff.links import entry_link
 from ledger.typesetting.languages import ENGLISH
 
 NO_SELLER: Final = {

@@ -10,8 +10,8 @@ from django.utils.safestring import SafeString
 
 from billing.documents.printed_arithmetic import Notation, calculation
 from billing.documents.printed_texts import texts_of
-from ledger.admin.kit.cells import digits
-from ledger.admin.kit.columns import table_of
+from ledger.staff.kit.cells import digits
+from ledger.staff.kit.columns import table_of
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
 

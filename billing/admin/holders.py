@@ -10,9 +10,9 @@ from billing.admin.invoice_lists import due_cell, state_cell, with_lateness
 from billing.admin.subscription_tables import subscriptions_table
 from billing.models import Customer, Invoice, Subscription
 from billing.permissions import VIEW_CUSTOMER, VIEW_INVOICE, VIEW_SUBSCRIPTION
-from ledger.admin.kit.cells import row_link
-from ledger.admin.kit.columns import table_of
 from ledger.operators.additions import Section
+from ledger.staff.kit.cells import row_link
+from ledger.staff.kit.columns import table_of
 from ledger.units import unit_of
 
 CUSTOMERS_SHOWN = 10

@@ -12,15 +12,15 @@ from typing import Any, Final
 from django.urls import reverse
 
 from billing.additions import SALES
-from billing.admin.cells import list_url, money_text
+from billing.admin.cells import list_url
 from billing.admin.year import MONTHS, last_months
 from billing.models import Invoice, InvoicePayment
 from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VIEW_SUBSCRIPTION
-from billing.rating.money import MINOR_DIGITS
+from billing.rating.money import MINOR_DIGITS, money_text
 from billing.reads.money_at_a_glance import Money, Received, Sums, money_since, overdue, plan_names, unpaid
 from billing.reads.subscriptions import PlanIncome, monthly_by_plan
-from ledger.admin.kit import charts
 from ledger.operators.additions import Chart, Headline, Overview
+from ledger.staff.kit import charts
 from ledger.typesetting.languages import ENGLISH
 
 MOST_SUBSCRIPTIONS: Final = 5_000

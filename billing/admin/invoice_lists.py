@@ -10,10 +10,10 @@ from django.utils.safestring import SafeString
 from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
 from billing.reads.documents import bills, is_overdue
-from ledger.admin.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
-from ledger.admin.kit.cells import day_words, number_text
-from ledger.admin.kit.filters import read_day
-from ledger.admin.kit.saved_lists import ListTotals
+from ledger.staff.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
+from ledger.staff.kit.cells import day_words, number_text
+from ledger.staff.kit.filters import read_day
+from ledger.staff.kit.saved_lists import ListTotals
 
 
 def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> ListTotals:

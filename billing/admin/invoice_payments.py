@@ -14,12 +14,12 @@ from billing.models import CreditNote, Invoice, InvoicePayment
 from billing.permissions import RETURN_PAYMENT
 from billing.rating.values import CREDIT
 from billing.reads import invoice_payments as reads
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link
-from ledger.admin.kit.columns import Column
-from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_link
+from ledger.staff.kit.columns import Column
+from ledger.staff.kit.filters import text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
 
 @admin.register(InvoicePayment)

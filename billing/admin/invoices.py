@@ -57,14 +57,14 @@ from billing.permissions import (
     VOID_INVOICE,
 )
 from billing.reads.documents import bills
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import order_of
-from ledger.admin.kit.cells import contract_day, day_words, digits, link, row_link, row_url
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, day, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.kit.saved_lists import ListTotals
-from ledger.admin.links import account_link, entry_link
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import order_of
+from ledger.staff.kit.cells import contract_day, day_words, digits, link, row_link, row_url
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, day, text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.kit.saved_lists import ListTotals
+from ledger.staff.links import account_link, entry_link
 
 MAX_ID_DIGITS = 19
 STATE_COLOURS = {

@@ -18,15 +18,15 @@ from billing.metering.expressions import NotComputable, parse_expression
 from billing.metering.meters import NewMeter, create_meter
 from billing.models import Meter
 from billing.permissions import ADD_METER
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import text
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_link
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import text
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.values import MAX_METADATA_BYTES, InvalidValue, Metadata
 
 VERSIONS_SHOWN = 50

@@ -8,19 +8,19 @@ from zoneinfo import ZoneInfo
 from django import forms
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import money_text
 from billing.admin.document_tables import short_table
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off, issue_one_off_in
 from billing.models import Customer, Invoice
+from billing.rating.money import money_text
 from billing.reads import invoice_document
 from billing.tax_asking import asks_taxes
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown, as_json, made
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, FormSection, RequestForm, declared_at
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake
 from ledger.records import shape_of
 from ledger.services import preview
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.form_fields import Shown, as_json, made
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, FormSection, RequestForm, declared_at
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 LINES: Final = 5
 SHOWN: Final = {

@@ -8,21 +8,22 @@ from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.amount_forms import AMOUNT_WRITTEN, AmountForm, major
-from billing.admin.cells import money, money_text
+from billing.admin.cells import money
 from billing.documents.invoice_payments import NewPayment, record_payment
 from billing.documents.payment_returns import NewPaymentReturn, record_payment_return
 from billing.models import Invoice, InvoicePayment, PaymentReturn
+from billing.rating.money import money_text
 from billing.rating.values import CREDIT
 from billing.reads import invoice_payments as reads
 from billing.reads.invoice_payments import PaymentRow
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import row_link, row_url
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage
-from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import row_link, row_url
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 Result = TypeVar("Result")
 

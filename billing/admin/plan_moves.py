@@ -18,12 +18,12 @@ from billing.orders import plan_move_progress
 from billing.orders.plan_move_orders import NewPlanMove, start_plan_move
 from billing.orders.plan_move_preview import move_preview
 from billing.orders.plan_move_progress import MoveProgress
-from ledger.admin.kit.cells import instant_words, row_url
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit.cells import instant_words, row_url
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 MOVES_SHOWN: Final = 20
 SUBSCRIPTIONS_SHOWN: Final = 20

@@ -10,7 +10,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminSelectWidget, UnfoldBooleanWidget
 
-from billing.admin.cells import by_pk, customer_link, money, money_text
+from billing.admin.cells import by_pk, customer_link, money
 from billing.admin.order_forms.fields import OrderForm, TiersField, names_of
 from billing.admin.order_forms.once import faults_at
 from billing.admin.order_forms.prices import TITLES
@@ -18,18 +18,18 @@ from billing.generator.run.price_trials import MOST_PERIODS, NewPriceTrial, Pric
 from billing.models import Customer, Plan, Price
 from billing.permissions import VIEW_CUSTOMER
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
-from billing.rating.money import decimal_text
+from billing.rating.money import decimal_text, money_text
 from billing.rating.prices.overage import OVERAGE_MODELS
 from billing.rating.prices.price import PriceKind
-from ledger.admin.kit.cells import instant_words, number
-from ledger.admin.kit.form_fields import PlainDecimalField, Shown
-from ledger.admin.kit.idempotent_forms import FieldFaults, FormSection, RequestForm
-from ledger.admin.kit.money_fields import MoneyField
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.admin.kit.rows import TypedRows
 from ledger.errors import Invalid
 from ledger.operators import additions
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit.cells import instant_words, number
+from ledger.staff.kit.form_fields import PlainDecimalField, Shown
+from ledger.staff.kit.idempotent_forms import FieldFaults, FormSection, RequestForm
+from ledger.staff.kit.money_fields import MoneyField
+from ledger.staff.kit.pages import ReadOnlyAdmin
+from ledger.staff.kit.rows import TypedRows
 from ledger.values import FieldError
 
 AMOUNTS: Final = ("model", "unit_amount", "tiers", "package_size", "free_units", "flat_fee_at_zero")

@@ -16,8 +16,8 @@ from billing.rating.prices.values import Conversion, Rounding
 from billing.rating.prices.wording import Wording, amount, number
 from billing.rating.totals import CouponPer
 from billing.rating.vat import NOTES, STANDARD, LookupOutcome, TaxBehavior
-from ledger.admin.kit.cells import instant_words
 from ledger.services.budgets import HARD, scope_words, window_words
+from ledger.staff.kit.cells import instant_words
 from ledger.units import purpose_words, unit_of
 
 MEASURES: Final = {

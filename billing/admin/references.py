@@ -7,9 +7,9 @@ from django.db.models import QuerySet
 
 from billing.documents.sellers import current_sellers
 from billing.models import Coupon, Customer, Meter, Plan
-from ledger.admin.references import MOST_FOUND, MOST_LISTED, NAMES_READ
 from ledger.operators.additions import Row
-from ledger.operators.spelling import begins, words_of
+from ledger.staff.references import MOST_FOUND, MOST_LISTED, NAMES_READ
+from ledger.staff.spelling import begins, words_of
 
 
 def list_customers(word: str) -> Sequence[Row]:

@@ -6,7 +6,7 @@ from typing import Final
 from billing.admin.document_tables import notation_in
 from billing.generator.run.outcomes import Outcome
 from billing.models import Run
-from ledger.admin.kit.cells import instant_words, number_text
+from ledger.staff.kit.cells import instant_words, number_text
 
 ENDED: Final = {
     0: "finished",

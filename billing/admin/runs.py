@@ -20,12 +20,12 @@ from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentence
 from billing.generator.run.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
 from billing.permissions import VIEW_RUN
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows, Order
-from ledger.admin.kit.cells import instant_words, number, number_text, timestamp
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
-from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, guarded
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows, Order
+from ledger.staff.kit.cells import instant_words, number, number_text, timestamp
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import WrongFilter, choice, instant, read_instant, read_number
+from ledger.staff.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, guarded
 
 TO_LOOK_AT = ("failed", "conflict", "suspended", "waits_for_taxes", "busy", "deferred")
 OUTCOMES_SHOWN = 50

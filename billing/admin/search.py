@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Q
 
-from billing.admin.cells import money_text
 from billing.admin.references import spellings
 from billing.models import Coupon, CreditNote, Customer, Invoice, InvoicePayment, Meter, NumberSeries, Plan, Subscription, Tax
 from billing.permissions import (
@@ -25,11 +24,12 @@ from billing.permissions import (
     VIEW_SUBSCRIPTION,
     VIEW_TAX,
 )
+from billing.rating.money import money_text
 from billing.rating.values import MANUAL
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.filters import WrongFilter
 from ledger.operators.additions import Found
-from ledger.operators.spelling import begins, misspellings, resembles, words_of
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.filters import WrongFilter
+from ledger.staff.spelling import begins, misspellings, resembles, words_of
 
 Fits = Callable[[Iterable[str], Iterable[str]], bool]
 MOST = 5

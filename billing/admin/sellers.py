@@ -23,16 +23,16 @@ from billing.documents.printing import letterhead_picture
 from billing.documents.sellers import CashSteps, NewSeller, ReminderDays, current_sellers, prefixes_of, record
 from billing.models import Seller
 from billing.permissions import ADD_SELLER
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link, row_url
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.form_fields import Shown, field_for
-from ledger.admin.kit.idempotent_forms import DryRun, FormSection, RequestForm
-from ledger.admin.kit.money_fields import MoneyField
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.kit.rows import KeysField, NamesField, RowsInput, choice_cell, text_cell
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_link, row_url
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.form_fields import Shown, field_for
+from ledger.staff.kit.idempotent_forms import DryRun, FormSection, RequestForm
+from ledger.staff.kit.money_fields import MoneyField
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.kit.rows import KeysField, NamesField, RowsInput, choice_cell, text_cell
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import MINOR_DIGITS, InvalidValue
 

@@ -16,10 +16,10 @@ from billing.orders.plans import price_of
 from billing.rating.prices.prepaid_units import CreditSpend, covered_of
 from billing.rating.prices.wording import number
 from billing.reads.subscriptions import SubscriptionRow
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import contract_day, row_link, timestamp
-from ledger.admin.kit.columns import table_of
 from ledger.services.budgets import scope_words, window_words
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import contract_day, row_link, timestamp
+from ledger.staff.kit.columns import table_of
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
 

@@ -47,14 +47,14 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.wording import number
 from billing.reads.documents import bills
 from billing.reads.subscriptions import STATES, ActivationRow, SubscriptionDetail, SubscriptionRow
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import NEWEST_FIRST, order_of
-from ledger.admin.kit.cells import contract_day, contract_time, instant_words
-from ledger.admin.kit.columns import Column
-from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
-from ledger.admin.kit.idempotent_forms import DryRun, KeyedForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import NEWEST_FIRST, order_of
+from ledger.staff.kit.cells import contract_day, contract_time, instant_words
+from ledger.staff.kit.columns import Column
+from ledger.staff.kit.filters import choice, instant, read_instant, read_number, text
+from ledger.staff.kit.idempotent_forms import DryRun, KeyedForm
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 from ledger.typesetting.languages import ENGLISH
 
 WINDOW_ROWS = 1_000

@@ -19,15 +19,15 @@ from billing.models import Customer, Invoice, Tax, VatLookup
 from billing.orders.tax_declarations import NOT_VAT, TERMS, NewTax, PostalCodes, declare
 from billing.permissions import ADD_TAX, VIEW_INVOICE
 from billing.reads.catalogue import newest_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import day_words, row_link, row_url
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.form_fields import Shown, field_for
-from ledger.admin.kit.idempotent_forms import DryRun, FormSection, RequestForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import day_words, row_link, row_url
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.form_fields import Shown, field_for
+from ledger.staff.kit.idempotent_forms import DryRun, FormSection, RequestForm
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
 VERSIONS_SHOWN = 100
 INVOICES_SHOWN = 100

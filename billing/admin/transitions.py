@@ -10,21 +10,22 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
-from billing.admin.cells import by_pk, credits_text, money, money_text
+from billing.admin.cells import by_pk, credits_text, money
 from billing.documents import transitions
 from billing.documents.invoices import DraftNote, came_to_nothing, note_draft
 from billing.models import INVOICE, CreditPayment, Customer, Invoice, Subscription, Transition
 from billing.models.columns import first_of
+from billing.rating.money import money_text
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Refused
-from ledger.operators.approvals import NoStake, Stake, StakeRule
 from ledger.services import preview
+from ledger.staff.approvals import NoStake, Stake, StakeRule
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 NOTES_SHOWN = 100
 VOID: Final = Invoice.State.VOID

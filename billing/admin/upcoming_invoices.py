@@ -18,9 +18,9 @@ from billing.generator.run.preview import UpcomingInvoice, next_invoices_apart, 
 from billing.models import Subscription
 from billing.orders.subscriptions import present
 from billing.permissions import VIEW_INVOICE
-from ledger.admin.kit.cells import instant_words
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.pages import ReadOnlyAdmin, describe, guarded
+from ledger.staff.kit.cells import instant_words
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.pages import ReadOnlyAdmin, describe, guarded
 
 INVOICES: Final = 3
 TITLE: Final = "The next three invoices"

@@ -14,10 +14,10 @@ from billing.models import Customer, ItemVersion, Price, Subscription, UsageEven
 from billing.permissions import VIEW_USAGEEVENT
 from billing.rating.prices.overage import METER_PREFIX
 from billing.rating.prices.values import BilledBy
-from ledger.admin.kit import columns
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
-from ledger.admin.kit.pages import PAGE_ROWS, ReadOnlyAdmin, guarded
+from ledger.staff.kit import columns
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
+from ledger.staff.kit.pages import PAGE_ROWS, ReadOnlyAdmin, guarded
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:

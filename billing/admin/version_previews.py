@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from billing.admin.cells import money_text
 from billing.admin.prose import every, plan_sentences, price_sentence
 from billing.generator.run.price_trials import USUAL_MONTHS, PriceTrial, compute_version_trials
 from billing.models import Plan
@@ -13,8 +12,9 @@ from billing.orders import plans
 from billing.orders.plan_move_orders import NewPlanMove
 from billing.orders.plan_move_preview import CurrencySum, MovePreview, MovesPreview, move_preview
 from billing.orders.plans import PlanTerms
-from ledger.admin.kit.cells import instant_words
-from ledger.admin.kit.columns import table_of
+from billing.rating.money import money_text
+from ledger.staff.kit.cells import instant_words
+from ledger.staff.kit.columns import table_of
 
 SUBSCRIPTIONS_SHOWN: Final = 20
 NO_TERM: Final = "not there"

@@ -20,10 +20,10 @@ from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VI
 from billing.rating.money import MINOR_DIGITS
 from billing.reads.money_at_a_glance import MOST_INVOICES, Money, money_since
 from billing.reads.revenue_history import monthly_by_plan_until
-from ledger.admin.kit import charts
-from ledger.admin.kit.cells import link, number
-from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.months import month_before
+from ledger.staff.kit import charts
+from ledger.staff.kit.cells import link, number
+from ledger.staff.kit.pages import ReadOnlyAdmin, guarded
 
 MONTHS: Final = 12
 PLANS_SHOWN: Final = 8

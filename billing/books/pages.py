@@ -10,10 +10,10 @@ from billing.books import journal
 from billing.books.journal import AccountMap
 from billing.books.roll_forward import book_of
 from billing.permissions import VIEW_INVOICE
-from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.errors import Invalid
 from ledger.months import month_of
 from ledger.operators import staff_log
+from ledger.staff.kit.pages import ReadOnlyAdmin, guarded
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:

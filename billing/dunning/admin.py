@@ -1,8 +1,8 @@
-"""The operators' pages of mails, where their base is installed."""
+"""The operators' pages of mails, where `ledger.staff` is installed."""
 
-from ledger.operators import installed
+from django.apps import apps
 
-if not installed.missing():
+if apps.is_installed("ledger.staff"):
     from billing.dunning.mail_pages import MailAdmin
 
     __all__ = ["MailAdmin"]

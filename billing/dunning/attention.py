@@ -10,8 +10,8 @@ from billing.admin.cells import list_url
 from billing.dunning.models import Mail
 from billing.dunning.outcomes import STOPPED
 from billing.dunning.permissions import VIEW_MAIL
-from ledger.admin.kit.cells import row_url
 from ledger.operators.additions import Attention
+from ledger.staff.kit.cells import row_url
 
 STOPPED_MAILS_SHOWN: Final = timedelta(days=14)
 

@@ -10,14 +10,14 @@ from billing.dunning.holds import NewHoldRelease, NewReminderHold, hold_reminder
 from billing.dunning.models import ReminderHold
 from billing.models import Customer, Invoice
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake
 from ledger.services import preview
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.columns import table_of
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 EFFECT = "No reminder, no fee and no suspension while it lasts. Afterwards the next reminder comes at once if its day is over."
 

@@ -15,14 +15,14 @@ from billing.dunning.outcomes import STOPPED, send_again
 from billing.dunning.permissions import SEND_MAIL_AGAIN
 from billing.models import Customer, Invoice
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.idempotent_forms import Done, FormPage, KeyedForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.idempotent_forms import Done, FormPage, KeyedForm
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
 STATE_COLOURS: Final = {
     "waiting": "info", "handed_over": "info", "sent": "success", "bounced": "danger", "failed": "danger", "unknown": "warning",

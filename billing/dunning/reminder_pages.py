@@ -4,18 +4,18 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import money_text
 from billing.dunning.errors import WHY_NOT_REMINDED, NotReminded
 from billing.dunning.models import Reminder
 from billing.dunning.reminding import remind_now
 from billing.models import Customer, Invoice
+from billing.rating.money import money_text
 from billing.request_keys import WriteResult, execute_once, request_digest_of
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm
-from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.errors import LedgerError
-from ledger.operators.approvals import NoStake
 from ledger.services import preview
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm
+from ledger.staff.kit.pages import ReadOnlyAdmin, describe
 
 
 class ReminderForm(KeyedForm):

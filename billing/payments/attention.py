@@ -6,8 +6,8 @@ from billing.admin.attention import count_bounded
 from billing.admin.cells import list_url
 from billing.payments.models import DuePurchase, PaymentIntent, Purchase
 from billing.payments.permissions import VIEW_PAYMENTINTENT, VIEW_PURCHASE
-from ledger.admin.kit.cells import row_url
 from ledger.operators.additions import Attention
+from ledger.staff.kit.cells import row_url
 
 
 def list_problems(request: Any) -> list[Attention]:

@@ -7,7 +7,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from billing.admin.amount_forms import AMOUNT_WRITTEN, AmountForm
-from billing.admin.cells import credits_text, money_text
+from billing.admin.cells import credits_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice
@@ -22,11 +22,12 @@ from billing.payments.intent_orders import (
 )
 from billing.payments.models import PaymentIntent, ProviderRefund
 from billing.payments.transfers import NewTransfer, book_transfer
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake, Stake, StakeRule
+from billing.rating.money import money_text
+from ledger.staff.approvals import NoStake, Stake, StakeRule
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 
 class ProviderRefundForm(OrderForm, AmountForm[NewProviderRefund]):

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.admin.cells import customer_link, ids_of_customer, money, money_column, money_text
+from billing.admin.cells import customer_link, ids_of_customer, money, money_column
 from billing.models import Invoice, InvoicePayment
 from billing.payments import intent_forms, intent_reads
 from billing.payments.advancing import refresh
@@ -21,14 +21,15 @@ from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent, ProviderEv
 from billing.payments.permissions import ADD_PURCHASE, REFUND_PAYMENTINTENT
 from billing.payments.providers.interface import STATES
 from billing.permissions import PAY_INVOICE
+from billing.rating.money import money_text
 from billing.rating.values import MANUAL
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.links import holder_link
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_link
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.links import holder_link
 
 STATE_COLOURS = dict(zip(STATES, ("info", "warning", "info", "success", "danger", "info"), strict=True))
 EVENTS_SHOWN = 50

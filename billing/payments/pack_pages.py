@@ -12,12 +12,12 @@ from billing.payments import page_forms
 from billing.payments.models import Pack, Purchase
 from billing.payments.permissions import ADD_PACK
 from billing.payments.reads import packs_on_sale
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_link
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.units import purpose_words
 
 VERSIONS_SHOWN = 50

@@ -7,19 +7,20 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from billing.admin.cells import credits_text, money_text
+from billing.admin.cells import credits_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.payments import reads
 from billing.payments.models import Pack, Purchase, PurchaseReturn
 from billing.payments.packs import NewPack, create_pack
 from billing.payments.purchase_recording import NewPurchase, NewReturn, record_purchase, record_return
-from ledger.admin.credit_amounts import CreditAmountsForm
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown, purpose_field
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake, Stake, StakeRule
+from billing.rating.money import money_text
+from ledger.staff.approvals import NoStake, Stake, StakeRule
+from ledger.staff.credit_amounts import CreditAmountsForm
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.form_fields import Shown, purpose_field
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.units import purpose_words
 
 MAX_PACKS_NAMED = 200

@@ -14,13 +14,13 @@ from billing.payments.models import DuePurchase, Pack, Purchase
 from billing.payments.permissions import RETURN_PURCHASE
 from billing.payments.purchase_settling import attempt
 from billing.payments.reads import STATES, PurchaseRow, ReturnRow
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.links import entry_link, holder_link
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_link
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.links import entry_link, holder_link
 
 STATE_COLOURS = {STATES[0]: "warning", STATES[1]: "success", STATES[2]: "info"}
 

@@ -7,7 +7,7 @@ from billing.admin.search import MOST, Fits, named_so, show_row, title_of
 from billing.payments.models import Pack, PaymentIntent, Purchase
 from billing.payments.permissions import VIEW_PACK, VIEW_PAYMENTINTENT, VIEW_PURCHASE
 from ledger.operators.additions import Found
-from ledger.operators.spelling import begins, resembles
+from ledger.staff.spelling import begins, resembles
 
 
 def find(request: Any, word: str) -> list[Found]:

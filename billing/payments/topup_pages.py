@@ -7,22 +7,23 @@ from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import credits_text, customer_link, ids_of_customer, list_url, money_text
+from billing.admin.cells import credits_text, customer_link, ids_of_customer, list_url
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.payments import topup_reads
 from billing.payments.models import Pack, PaymentIntent, TopUp
 from billing.payments.permissions import CHANGE_TOPUP
 from billing.payments.topup_declarations import NewTopUpChange, end_top_up, resume_top_up
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.columns import Column
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.links import holder_link
-from ledger.operators.approvals import NoStake
+from billing.rating.money import money_text
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.columns import Column
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.links import holder_link
 
 STATES = {
     "active": Q(ended_at=None, paused_at=None), "paused": Q(ended_at=None, paused_at__isnull=False),

@@ -29,6 +29,14 @@ def minor_digits(currency: str) -> int:
         raise ValueError(f"unknown currency {currency!r}") from None
 
 
+def money_text(amount_minor: int, currency: str) -> str:
+    """Return an amount of minor units in words, with its currency; in minor units if billing does not support the currency."""
+    if currency not in MINOR_DIGITS:
+        return f"{amount_minor:,} {currency} in minor units"
+    major, decimals = Decimal(amount_minor).scaleb(-minor_digits(currency)), minor_digits(currency)
+    return f"{major:,.{decimals}f} {currency}".replace("-", "−")
+
+
 def to_minor(amount: Exact, currency: str) -> int:
     """Return an exact amount in major units as whole minor units, rounded half up (away from zero on both sides)."""
     return round_half_up(Fraction(amount) * 10 ** minor_digits(currency))

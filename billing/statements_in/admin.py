@@ -1,8 +1,8 @@
-"""The operators' pages of bank receipts, where their base is installed."""
+"""The operators' pages of bank receipts, where `ledger.staff` is installed."""
 
-from ledger.operators import installed
+from django.apps import apps
 
-if not installed.missing():
+if apps.is_installed("ledger.staff"):
     from billing.statements_in.receipt_pages import BankReceiptAdmin
 
     __all__ = ["BankReceiptAdmin"]

@@ -3,11 +3,12 @@
 from typing import Any
 
 from billing.admin.attention import count_bounded
-from billing.admin.cells import list_url, money_text
+from billing.admin.cells import list_url
+from billing.rating.money import money_text
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.permissions import VIEW_BANKRECEIPT
-from ledger.admin.kit.cells import row_url
 from ledger.operators.additions import Attention
+from ledger.staff.kit.cells import row_url
 
 
 def list_left_receipts(request: Any) -> list[Attention]:

@@ -25,11 +25,10 @@ from billing.statements_in.models import BankReceipt
 from billing.statements_in.names import NEAR_DAYS, NamedEntry, are_texts_alike, name_entries, other_name
 from billing.statements_in.orders import ids_named_in, orders_named_in
 from billing.statements_in.statements import Statement, check_statements
+from ledger import conf
 from ledger.database.lock_names import BANK_RECEIPTS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid, Refused, Retryable
-from ledger.operators import approvals
-from ledger.operators.approvals import Stake
 from ledger.values import MAX_REFERENCE_CHARACTERS
 
 Target = Invoice | TransferOrder
@@ -255,14 +254,16 @@ def _why_too_much(receipt: BankReceipt, target: Target) -> Left | None:
 def _admit(receipt: BankReceipt, target: Target, actor: str) -> None:
     """Record what the receipt moves, or raise `_NeedsSecond`. Receipts of a day for one invoice or order add up.
 
-    The lock of receipts makes it one after the other; see Note [The sum of a day] in `ledger.operators.approvals`.
+    The lock of receipts makes it one after the other; see Note [The sum of a day] in `ledger.staff.approvals`.
     """
-    if not approvals.limits():
+    if not conf.SECOND_OPERATOR_ABOVE.value:
         return
-    stakes = [Stake(receipt.currency, receipt.amount_minor)]
+    from ledger.staff import approvals  # without limits, `ledger.staff` may be left out
+
+    stakes = [approvals.Stake(receipt.currency, receipt.amount_minor)]
     orders = additions.transfer_orders()
     if orders is not None and isinstance(target, orders.model) and (bought := orders.bought_by(target)) is not None:
-        stakes.append(Stake(*bought))
+        stakes.append(approvals.Stake(*bought))
     operator = f"{actor} for {_name(target)}"
     content = {"receipt": receipt.name, "amount_minor": receipt.amount_minor}
     if not approvals.admit(

@@ -8,22 +8,23 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from billing.additions import transfer_orders
-from billing.admin.cells import money_column, money_text
+from billing.admin.cells import money_column
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice
 from billing.permissions import PAY_INVOICE
+from billing.rating.money import money_text
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.settling import ReceiptBooking, ReceiptSetAside, book_left_receipt, set_receipt_aside
-from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link, row_url
-from ledger.admin.kit.columns import Column
-from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.operators.approvals import Stake, StakeRule
+from ledger.staff.approvals import Stake, StakeRule
+from ledger.staff.kit import columns
+from ledger.staff.kit.bounded_reads import FilteredRows
+from ledger.staff.kit.cells import row_link, row_url
+from ledger.staff.kit.columns import Column
+from ledger.staff.kit.filters import choice, text
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
 COLOURS = {"left": "warning", "booked": "success", "put_aside": "info"}
 

@@ -83,11 +83,7 @@ _TABLES: Final[dict[str, RegisteredTable]] = {
         RegisteredTable("ledger_batch", ("confined_to", "idempotency_key"), is_fixed=True),
         RegisteredTable("ledger_rate", ("credit_type", "code", "version"), is_fixed=True),
         RegisteredTable("ledger_staff_event", is_fixed=True),
-        RegisteredTable("ledger_approval", is_fixed=True),
-        RegisteredTable("ledger_approval_decision", ("approval_id",), is_fixed=True),
-        RegisteredTable("ledger_operator_stake", ("idempotency_key", "counted_in"), is_fixed=True),
         RegisteredTable("ledger_credit_type", ("code",), is_kept=False),
-        RegisteredTable("ledger_operator", ("user_id",)),
     )
 }
 

@@ -1,8 +1,8 @@
-"""The operators' pages about API keys, where their base is installed."""
+"""The operators' pages about API keys, where `ledger.staff` is installed."""
 
-from ledger.operators import installed
+from django.apps import apps
 
-if not installed.missing():
+if apps.is_installed("ledger.staff"):
     from ledger.keys.key_pages import ApiKeyAdmin
 
     __all__ = ["ApiKeyAdmin"]

@@ -14,12 +14,6 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextareaWidget
 
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import row_url, timestamp
-from ledger.admin.kit.columns import Column
-from ledger.admin.kit.form_fields import Shown, made
-from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, operation
-from ledger.admin.links import holder_url
 from ledger.errors import Invalid, OutcomeUnknown
 from ledger.keys import api_keys
 from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
@@ -29,6 +23,12 @@ from ledger.operators import staff_log
 from ledger.operators.permissions import VIEW_ACCOUNT
 from ledger.reads import Balance
 from ledger.records import declared_fields
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import row_url, timestamp
+from ledger.staff.kit.columns import Column
+from ledger.staff.kit.form_fields import Shown, made
+from ledger.staff.kit.pages import ReadOnlyAdmin, actor, form_page, operation
+from ledger.staff.links import holder_url
 from ledger.units import unit_of
 from ledger.values import CREDIT_TYPE, Choice, Labels, ListOf
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from ledger.admin.kit.cells import row_url
 from ledger.keys.models import ApiKey
 from ledger.keys.permissions import VIEW_APIKEY
 from ledger.operators.additions import Found
-from ledger.operators.spelling import begins, resembles, words_of
+from ledger.staff.kit.cells import row_url
+from ledger.staff.spelling import begins, resembles, words_of
 
 NAMES_READ: Final = 500
 SHORTEST_NAME: Final = 3

@@ -230,41 +230,6 @@ MODELS = [
             "verbose_name_plural": "staff log",
         },
     ),
-    migrations.CreateModel(
-        name="Approval",
-        fields=[
-            ("id", models.BigAutoField(primary_key=True, serialize=False)),
-            ("idempotency_key", models.TextField()),
-            ("title", models.TextField()),
-            ("path", models.TextField()),
-            ("query", models.TextField()),
-            ("form", models.JSONField()),
-            ("stakes", models.JSONField()),
-            ("reason", models.TextField()),
-            ("requested_by", models.TextField()),
-            ("requested_at", models.DateTimeField()),
-        ],
-        options={"db_table": "ledger_approval", "default_permissions": ("view",)},
-    ),
-    migrations.CreateModel(
-        name="ApprovalDecision",
-        fields=[
-            ("approval_id", models.BigIntegerField(primary_key=True, serialize=False)),
-            ("decision", models.TextField()),
-            ("decided_by", models.TextField()),
-            ("reason", models.TextField()),
-            ("decided_at", models.DateTimeField()),
-        ],
-        options={"db_table": "ledger_approval_decision", "default_permissions": ()},
-    ),
-    migrations.CreateModel(
-        name="Operator",
-        fields=[
-            ("user_id", models.IntegerField(primary_key=True, serialize=False)),
-            ("time_zone", models.CharField(max_length=64)),
-        ],
-        options={"db_table": "ledger_operator", "default_permissions": ()},
-    ),
 ]
 
 

@@ -1,1 +1,1 @@
-"""The permissions of operators, the record of their actions, and the parts that other applications add to their pages."""
+"""What operators may do, the log of what they did, and the parts that applications add to their pages."""

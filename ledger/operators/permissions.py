@@ -51,7 +51,6 @@ PUBLISH_RATE: Final = Permission("ledger.publish_rate", (), "ratelisting", "Can 
 ADD_CREDITTYPE: Final = Permission("ledger.add_credittype")
 CHANGE_CREDITTYPE: Final = Permission("ledger.change_credittype")
 DELETE_CREDITTYPE: Final = Permission("ledger.delete_credittype")
-VIEW_APPROVAL: Final = Permission("ledger.view_approval", ("support", "finance", "billing operator"))
 VIEW_STAFFEVENT: Final = Permission("ledger.view_staffevent")
 
 PERMISSIONS: Final = table_of(dict(globals()))

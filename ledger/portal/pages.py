@@ -8,12 +8,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from ledger.admin.kit.pages import ReadOnlyAdmin, form_page
-from ledger.admin.links import holder_url
 from ledger.operators import staff_log
 from ledger.portal import links
 from ledger.portal.links import MOST_PLAN_CHARACTERS, MOST_PLANS, NOT_SERVED
 from ledger.reads import Balance
+from ledger.staff.kit.pages import ReadOnlyAdmin, form_page
+from ledger.staff.links import holder_url
 from ledger.typesetting.languages import LANGUAGES
 
 LASTS: Final = ((900, "15 minutes"), (3_600, "1 hour"), (86_400, "1 day"))

@@ -6,14 +6,14 @@ from django.contrib import admin
 from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import number_text, timestamp
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.shadow.models import Observation
 from ledger.shadow.observing import sentence
 from ledger.shadow.reads import Observed, observations
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import number_text, timestamp
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import text
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList
 
 SHOWN: Final = 50
 

@@ -1,8 +1,8 @@
 """The operators' page of the shadow, where its base is installed."""
 
-from ledger.operators import installed
+from django.apps import apps
 
-if not installed.missing():
+if apps.is_installed("ledger.staff"):
     from ledger.shadow.account_pages import ObservationAdmin
 
     __all__ = ["ObservationAdmin"]

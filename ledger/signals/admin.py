@@ -1,8 +1,8 @@
-"""The operators' pages about signals, where their base is installed."""
+"""The operators' pages about signals, where `ledger.staff` is installed."""
 
-from ledger.operators import installed
+from django.apps import apps
 
-if not installed.missing():
+if apps.is_installed("ledger.staff"):
     from ledger.signals.alert_pages import AlertAdmin
     from ledger.signals.webhook_pages import WebhookAdmin
 

@@ -8,20 +8,20 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import row_url, timestamp
-from ledger.admin.kit.columns import Column, table_of
-from ledger.admin.kit.filters import text
-from ledger.admin.kit.form_fields import Shown, whole_number
-from ledger.admin.kit.idempotent_forms import Done, FieldFaults, FormPage, RequestForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.links import account_link
-from ledger.operators.approvals import NoStake
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, WrittenAlert, end_alert, set_alert
 from ledger.signals.alert_watching import crossed
 from ledger.signals.errors import AlertLimit, AlertNotFound
 from ledger.signals.models import Alert
 from ledger.signals.permissions import SET_ALERT
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import row_url, timestamp
+from ledger.staff.kit.columns import Column, table_of
+from ledger.staff.kit.filters import text
+from ledger.staff.kit.form_fields import Shown, whole_number
+from ledger.staff.kit.idempotent_forms import Done, FieldFaults, FormPage, RequestForm
+from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.links import account_link
 from ledger.values import FieldError
 
 LIMITS = {

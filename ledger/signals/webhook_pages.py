@@ -12,16 +12,16 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 
-from ledger.admin.kit import columns
-from ledger.admin.kit.cells import link, mono, row_url, timestamp
-from ledger.admin.kit.columns import Column, shortened, table_of
-from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, guarded, operation
 from ledger.operators import staff_log
 from ledger.signals import reads
 from ledger.signals.errors import WebhookNotFound
 from ledger.signals.models import Webhook
 from ledger.signals.permissions import RESEND_SIGNAL, SWITCH_WEBHOOK, VIEW_WEBHOOK
 from ledger.signals.webhooks import ResendRequest, WebhookChangeRequest, change_webhook, resend
+from ledger.staff.kit import columns
+from ledger.staff.kit.cells import link, mono, row_url, timestamp
+from ledger.staff.kit.columns import Column, shortened, table_of
+from ledger.staff.kit.pages import ReadOnlyAdmin, actor, form_page, guarded, operation
 from ledger.values import encode_json
 
 STATE_COLOURS = {"enabled": "success", "failing": "warning", "disabled": "danger"}

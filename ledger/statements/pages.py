@@ -10,12 +10,12 @@ from django.urls import URLPattern, reverse
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
-from ledger.admin.links import holder_url
 from ledger.errors import Invalid
 from ledger.months import month_before
 from ledger.operators import staff_log
 from ledger.operators.permissions import VIEW_ENTRYLISTING
+from ledger.staff.kit.pages import ReadOnlyAdmin, guarded
+from ledger.staff.links import holder_url
 from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.typesetting.typeset import IS_INSTALLED, NOT_INSTALLED
 from ledger.values import CREDIT_TYPE, HOLDER_ID

@@ -9,11 +9,11 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from ledger.admin.history import never_reading_whole_tables
-from ledger.admin.kit import charts
-from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.kinds import LINES
+from ledger.staff.history import never_reading_whole_tables
+from ledger.staff.kit import charts
+from ledger.staff.kit.charts import FAINT, MONOTONE, STRONG
 from ledger.totals.counting import counted_until
 from ledger.totals.expiring import expired_credits
 from ledger.totals.models import DailyTotal

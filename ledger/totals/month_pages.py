@@ -13,12 +13,12 @@ from django.urls import URLPattern, reverse
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from ledger.admin.kit.cells import day_words, digits, link, timestamp
-from ledger.admin.kit.csv_files import csv_response
-from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.errors import DocumentTooLong, Invalid
 from ledger.months import BEGINNING, month_after, month_before, month_of
 from ledger.operators import staff_log
+from ledger.staff.kit.cells import day_words, digits, link, timestamp
+from ledger.staff.kit.csv_files import csv_response
+from ledger.staff.kit.pages import ReadOnlyAdmin, guarded
 from ledger.totals.figures import Amount, Figure, Link, Month, Quantity, Reference, Row, Rows, Section, rows_link
 from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_file_name, month_pdf

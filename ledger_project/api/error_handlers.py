@@ -1,6 +1,7 @@
 """Django's error handlers: for people a page in the design of the admin, for programs a problem.
 
-Without `ledger.rest` every path is for people. So nothing of it is imported before a program gets a problem.
+Without `ledger.rest` every path is for people, so nothing of it is imported before a program gets a problem. Without
+`ledger.staff` every path is for programs.
 """
 
 import logging
@@ -34,14 +35,15 @@ log = logging.getLogger(__name__)
 
 
 def _is_for_people(request: HttpRequest) -> bool:
-    return request.path_info.startswith("/admin/") or not apps.is_installed("ledger.rest")
+    is_page = request.path_info.startswith("/admin/") and apps.is_installed("ledger.staff")
+    return is_page or not apps.is_installed("ledger.rest")
 
 
 def _page(request: HttpRequest, status: int, texts: tuple[str, str] | None = None) -> HttpResponse:
     """Return a page in the design of the admin, with its sidebar for operators; without it if the sidebar fails too."""
     title, sentence = texts or TEXTS[status]
     shown = {"title": title, "sentence": sentence, "status": status, "request_id": request_id(request)}
-    if getattr(getattr(request, "user", None), "is_staff", False):
+    if apps.is_installed("ledger.staff") and getattr(getattr(request, "user", None), "is_staff", False):
         try:
             context = {**admin.site.each_context(request), **shown}
             return HttpResponse(render_to_string("admin/error.html", context, request), status=status)

@@ -11,6 +11,7 @@ TABLES: Final[dict[str, frozenset[str]]] = {
         "ledger_alert_state", "ledger_alert_look", "ledger_budget_report", "ledger_signal", "ledger_signal_position",
         "ledger_signal_feed", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
     }),
+    "ledger.staff": frozenset({"ledger_approval", "ledger_approval_decision", "ledger_operator_stake", "ledger_operator"}),
     "ledger.totals": frozenset({"ledger_daily_total", "ledger_total_state", "ledger_expiring_total", "ledger_month_close"}),
     "billing.dunning": frozenset({"billing_mail", "billing_reminder", "billing_reminderhold"}),
     "billing.payments": frozenset({

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 from ledger.operators.additions import Found
 from ledger.operators.permissions import VIEW_LOCKS
-from ledger.operators.spelling import begins, resembles, words_of
+from ledger.staff.spelling import begins, resembles, words_of
 
 RULES: Final = "deploy/prometheus/alerts.yml"
 TEXTS: Final = "docs/how-to/operations/alerts.md"

@@ -157,7 +157,7 @@ SECTIONS: Final = (
             _list("VAT lookups", "billing.vatlookup"),
             _list("Operators", "auth.user"),
             _list("Groups", "auth.group"),
-            _list("Approvals", "ledger.approval"),
+            _list("Approvals", "ledger_staff.approval"),
             _list("Staff log", "ledger.staffevent"),
             _list("Failed logins", "axes.accessattempt"),
         ),
@@ -203,7 +203,7 @@ UNFOLD: Final[dict[str, Any]] = {
             {"title": "Change password", "link": reverse_lazy("admin:password_change")},
         ]
     },
-    "DASHBOARD_CALLBACK": "ledger.admin.home.context",
+    "DASHBOARD_CALLBACK": "ledger.staff.home.context",
     "STYLES": [lambda request: static("ledger/pages.css")],
     "SCRIPTS": [lambda request: static("ledger/keyboard.js")],
     "SHOW_HISTORY": False,

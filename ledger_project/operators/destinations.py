@@ -30,7 +30,7 @@ from ledger.operators.permissions import (
     VIEW_LOCKS,
     VIEW_REFUSALLISTING,
 )
-from ledger.operators.spelling import begins, resembles, words_of
+from ledger.staff.spelling import begins, resembles, words_of
 from ledger_project.operators.appearance import SECTIONS
 
 SHORTEST: Final = 3

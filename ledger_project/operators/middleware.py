@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from django.apps import apps
 from django.contrib import messages
 from django.contrib.auth import logout
-from django.core.exceptions import BadRequest
+from django.core.exceptions import BadRequest, MiddlewareNotUsed
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -23,6 +24,8 @@ class OperatorMiddleware:
     """Runs behind the middleware of sessions, logins, django-otp and messages. Concerns only the admin's pages."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        if not apps.is_installed("ledger.staff"):
+            raise MiddlewareNotUsed
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:

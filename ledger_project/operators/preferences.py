@@ -4,13 +4,12 @@ from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
+from django.apps import apps
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminSelectWidget
-
-from ledger.models import Operator
 
 ZONE = "time_zone"
 """The key of the zone in the session, so that no page has to query the database."""
@@ -38,7 +37,8 @@ class PreferencesForm(forms.Form):
 def page(request: HttpRequest) -> HttpResponse:
     """Show the form, or store the choice."""
     # Imported here, so that a command, which reads this module too, does not load the admin's pages.
-    from ledger.admin.kit.pages import form_page
+    from ledger.staff.kit.pages import form_page
+    from ledger.staff.models import Operator
 
     form = PreferencesForm(request.POST or None, initial={"time_zone": zone_of(request)})
     if request.method == "POST" and form.is_valid():
@@ -71,6 +71,10 @@ def time_zone(request: HttpRequest) -> ZoneInfo:
 
 def remember(sender: object, request: HttpRequest, user: User, **more: object) -> None:
     """Store the operator's zone in the session at login."""
+    if not apps.is_installed("ledger.staff"):
+        return
+    from ledger.staff.models import Operator
+
     known = Operator.objects.filter(user_id=user.pk).values_list("time_zone", flat=True).first()
     if known is not None:
         request.session[ZONE] = known

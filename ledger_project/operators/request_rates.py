@@ -19,9 +19,9 @@ from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from ledger.admin.kit import charts
-from ledger.admin.kit.cells import link
 from ledger.operators.permissions import VIEW_LOCKS
+from ledger.staff.kit import charts
+from ledger.staff.kit.cells import link
 from ledger.telemetry.count_history import HISTORY, KEPT, Growth
 
 NAME: Final = "request-rates"

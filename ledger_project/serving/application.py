@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 import django
+from django.apps import apps
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.base import BaseHandler
@@ -60,5 +61,5 @@ if lines is not None:
     request_log.write_lines_by(lines)
 # Imports the views, which Django would do at the first request.
 get_resolver().url_patterns  # noqa: B018
-application = Front(Pages(), login_path=reverse("admin:login"))
+application = Front(Pages(), login_path=reverse("admin:login") if apps.is_installed("ledger.staff") else "")
 calls = Front(lead_to_pages)

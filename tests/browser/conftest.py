@@ -12,8 +12,8 @@ import pytest
 from django.test import Client
 
 from tests.browser.chromium import Chromium, Visit, site_of
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.conftest import ledger_clock
+from tests.ledger.staff.admin_site import operator
 
 __all__ = ["ledger_clock"]
 

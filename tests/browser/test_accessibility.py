@@ -22,7 +22,7 @@ from tests.billing.factories import CustomerFactory
 from tests.browser.billed import billed_with_everything, consolidated_with_taxes, looked_up
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 

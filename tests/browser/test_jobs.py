@@ -19,7 +19,7 @@ from ledger.errors import InsufficientCredits
 from ledger.totals.closing import close_months
 from ledger.totals.counting import count_entries
 from tests.browser.chromium import Visit, site_of
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -9,7 +9,7 @@ from ledger.portal.links import link
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
 from tests.browser.test_accessibility import billing_pages, client_of_acme, ledger_pages, lists, other_pages
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 __all__ = ["client_of_acme"]
 

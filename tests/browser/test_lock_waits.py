@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from ledger import services
-from ledger.admin.home import LONG_WAIT_S
 from ledger.database.locks import holder_key, lock_number
 from ledger.reads.lock_report import current_locks
+from ledger.staff.home import LONG_WAIT_S
 from tests.browser.chromium import Visit
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 from tests.nodes import pause
 
 PATIENCE_S = 60

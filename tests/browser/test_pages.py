@@ -20,7 +20,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -5,7 +5,7 @@ import pytest
 from billing.testing import PlanFactory
 from ledger import services
 from tests.browser.chromium import Chromium, Visit, site_of
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
@@ -26,7 +26,7 @@ def offered_for(visit: Visit, field: str, typed: str) -> list[str]:
 
 
 def test_a_list_offers_what_fits_the_typed_text(chromium: Chromium, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.admin.references.MOST_LISTED", 1)
+    monkeypatch.setattr("ledger.staff.references.MOST_LISTED", 1)
     monkeypatch.setattr("billing.admin.references.MOST_LISTED", 1)
     for holder_id in ("anna", "brightwater"):
         services.grant(holder_id=holder_id, amount=1, idempotency_key=holder_id)

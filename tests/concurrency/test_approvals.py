@@ -9,8 +9,8 @@ from django.db import connection, transaction
 
 from ledger.database.lock_names import OPERATOR_STAKES
 from ledger.database.transactions import locked_transaction
-from ledger.operators import approvals
-from ledger.operators.approvals import APPROVED, DECLINED
+from ledger.staff import approvals
+from ledger.staff.approvals import APPROVED, DECLINED
 from ledger.testing import unique
 
 OPERATORS = 8

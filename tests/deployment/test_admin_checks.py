@@ -14,7 +14,7 @@ django.setup()
 from django.contrib import admin
 from django.core import checks
 if {broken}:
-    from ledger.admin.accounts import AccountAdmin
+    from ledger.staff.accounts import AccountAdmin
     AccountAdmin.list_display = ("no_such_column",)
 assert not admin.site._registry or {broken}
 print([found.id for found in checks.run_checks(tags=["admin"])], len(admin.site._registry) > 10)

@@ -12,7 +12,7 @@ from django.db.models import CharField, Model, TextField
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

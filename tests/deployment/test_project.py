@@ -146,7 +146,7 @@ def test_there_is_no_more_folder_than_there_are_thoughts() -> None:
 
 FACADES = {"ledger/services", "ledger/reads", "billing/reads"}
 """What programs of other projects import by one name."""
-NAMED_BY_DJANGO = {"ledger/admin", "ledger/staff", "billing/admin", "billing/models"}
+NAMED_BY_DJANGO = {"ledger/staff", "billing/admin", "billing/models"}
 """Django imports the modules `admin` and `models` of each application: these say what theirs consist of."""
 
 

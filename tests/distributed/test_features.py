@@ -19,8 +19,8 @@ from ledger_project.monitoring.examination import examine
 from ledger_project.monitoring.findings import CheckState
 from tests.asgi_client import AsgiClient
 from tests.distributed.test_locks_of_all_nodes import address, shard_node
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 PAGES = [
     "/admin/",

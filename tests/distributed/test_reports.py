@@ -13,7 +13,7 @@ from ledger.totals.closing import close_months
 from ledger.totals.counting import count_entries
 from ledger.totals.models import MonthClose
 from ledger.totals.report import month_report
-from tests.ledger.admin.admin_site import load_history
+from tests.ledger.staff.admin_site import load_history
 
 
 def last_before(made: list[Entry], month: date) -> list[Entry]:

@@ -21,7 +21,7 @@ LOAD = """
 import django, importlib, pkgutil, sys
 WORDS = {
     "api": {"rest", "calls", "schemas", "responses", "examples", "paths", "urls"},
-    "admin": {"pages", "cards", "forms", "references", "search", "attention"},
+    "admin": {"staff", "pages", "cards", "forms", "references", "search", "attention"},
 }
 MODULES = {
     "senders": {"ledger.signals.sending", "ledger.signals.delivery"},
@@ -42,7 +42,7 @@ for package in wanted:
 """
 """Imports every module of packages, beside those of some parts, and prints their names."""
 
-UNFOLD = "unfold,unfold.contrib.filters,django.contrib.admin,django.contrib.messages"
+UNFOLD = "unfold,unfold.contrib.filters,django.contrib.admin,django.contrib.messages,ledger.staff"
 
 
 def pyproject() -> dict[str, Any]:
@@ -118,9 +118,9 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
     ("extras", "apps", "packages", "without", "has"),
     [
         ([], "ledger", "ledger", "api,admin,testing,senders", "ledger.services.execute"),
-        (["webhooks"], "ledger,ledger.signals", "ledger", "api,admin,testing", "ledger.signals.sending"),
+        (["webhooks"], "ledger,ledger.rest,ledger.signals", "ledger", "api,admin,testing", "ledger.signals.sending"),
         (["api"], "ledger,ledger.rest", "ledger", "admin,testing,senders", "ledger.rest.urls"),
-        (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.admin.holder_page"),
+        (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.staff.holder_page"),
         (["testing"], "ledger", "ledger", "api,admin,senders", "ledger.testing"),
         (["billing"], "ledger,billing", "billing", "api,admin,testing,stripe", "billing.generator.run.generate"),
         (["billing", "payments"], "ledger,billing", "billing", "api,admin,testing", "billing.payments.providers.stripe_payments"),
@@ -143,7 +143,7 @@ def test_each_part_is_imported_with_its_extra_alone(
     ("apps", "package", "missing"),
     [
         ("ledger", "ledger.rest", "(rest_framework|drf_spectacular)"),
-        ("ledger", "ledger.admin.kit", "unfold"),
+        ("ledger", "ledger.staff.kit", "unfold"),
         ("ledger", "ledger.testing", "factory"),
         ("ledger,billing", "billing", "(rest_framework|stdnum)"),
     ],

@@ -21,6 +21,7 @@ from ledger.errors import InsufficientCredits
 from tests.settings import WITHOUT
 
 HAS_CALLS: Final = "ledger.rest" not in WITHOUT
+HAS_PAGES: Final = "ledger.staff" not in WITHOUT
 
 
 def test_the_application_is_not_there() -> None:
@@ -125,6 +126,14 @@ def test_the_document_of_the_api_is_made(db: None) -> None:
     assert len(json.loads(openapi_document())["paths"]) > 50
 
 
+@pytest.mark.skipif(HAS_PAGES, reason="there are pages")
+def test_there_are_no_pages_where_they_are_left_out(db: None) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ben"))
+    assert client.get("/admin/").status_code == 404
+
+
+@pytest.mark.skipif(not HAS_PAGES, reason="there are no pages")
 def test_the_first_page_and_that_of_a_holder_are_made(db: None) -> None:
     services.grant(holder_id="ada", amount=100, idempotency_key="order-1", actor="shop")
     client = Client()

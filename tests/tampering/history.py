@@ -46,7 +46,7 @@ from ledger.errors import InsufficientCredits
 from ledger.journal import COPY
 from ledger.keys import api_keys, last_use
 from ledger.keys.delegation import KeyCall, change_once
-from ledger.models import CreditType, Operator
+from ledger.models import CreditType
 from ledger.operators import staff_log
 from ledger.rules.requests import GrantRequest, SpendRequest
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
@@ -58,6 +58,7 @@ from ledger.signals.webhooks import (
     create_webhook,
     rotate_secret,
 )
+from ledger.staff.models import Operator
 from ledger.totals.closing import close_months
 from ledger.totals.counting import count_entries
 from ledger_project.work.turns import NOTE

@@ -22,12 +22,12 @@ from billing.generator.run import generate
 from billing.models import Amendment, CreditRefund, Customer, Plan, Subscription
 from billing.orders.item_versions import AllowanceChange, UnusedTime
 from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription, held_back, present
-from ledger.admin.kit.cells import instant_words, row_url
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake, Stake, StakeRule
 from ledger.records import Record, Shape
+from ledger.staff.approvals import NoStake, Stake, StakeRule
+from ledger.staff.kit.cells import instant_words, row_url
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 
 UNUSED_WORDS: Final = {UnusedTime.CREDIT: "", UnusedTime.REFUND: "is paid out", UnusedTime.SKIP: "stays charged"}
 EFFECTIVE: Final = {

@@ -12,10 +12,10 @@ from billing.models import Coupon
 from billing.orders.coupons import NewCoupon, create_coupon
 from billing.rating.totals import CouponPer
 from billing.rating.values import Money
-from ledger.admin.kit.form_fields import Shown, as_json
-from ledger.admin.kit.idempotent_forms import DryRun, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit.form_fields import Shown, as_json
+from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.values import Number
 
 DURATIONS = {"once": "once", "recurring": "for some periods", "forever": "for every invoice"}

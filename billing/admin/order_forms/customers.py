@@ -20,12 +20,12 @@ from billing.orders.customers import VAT_WORDS, CustomerChange, NewCustomer
 from billing.orders.vat_lookups import Lookup, is_looked_up, newest_of
 from billing.rating.prices.wording import amount
 from billing.rating.vat import suggested_status, vat_country
-from ledger.admin.credit_amounts import CreditAmountsForm, value_of_a_credit
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import DryRun, FormSection, RecordT, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.credit_amounts import CreditAmountsForm, value_of_a_credit
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import DryRun, FormSection, RecordT, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.units import unit_of
 
 ADDRESS_LABELS: Final = {"line1": "Street", "line2": "Second line", "subdivision": "State or province"}

@@ -12,12 +12,12 @@ from billing.models import Customer
 from billing.models.personal import erased_values, personal_columns
 from billing.orders.erasure import ErasureResult, erase_customer, personal_words
 from billing.rating.values import Ref
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown, made
-from ledger.admin.kit.idempotent_forms import DryRun
-from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.errors import LedgerError
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.form_fields import Shown, made
+from ledger.staff.kit.idempotent_forms import DryRun
+from ledger.staff.kit.pages import ReadOnlyAdmin, describe
 
 
 class EraseForm(OrderForm):

@@ -17,12 +17,12 @@ from billing.rating.prices.reading import SHAPES
 from billing.rating.prices.tiers import Tier, Tiers
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
 from billing.rating.values import Currency, Money
-from ledger.admin.credit_amounts import DEFAULT_TYPE, CreditAmountField
-from ledger.admin.kit.form_fields import Shown, field_for
-from ledger.admin.kit.idempotent_forms import KeyedForm
-from ledger.admin.kit.money_fields import money
-from ledger.admin.kit.rows import KeysField, NamesField, RowsField, RowsInput, choice_cell, price_cell, text_cell, time_cell
 from ledger.records import shape_of
+from ledger.staff.credit_amounts import DEFAULT_TYPE, CreditAmountField
+from ledger.staff.kit.form_fields import Shown, field_for
+from ledger.staff.kit.idempotent_forms import KeyedForm
+from ledger.staff.kit.money_fields import money
+from ledger.staff.kit.rows import KeysField, NamesField, RowsField, RowsInput, choice_cell, price_cell, text_cell, time_cell
 from ledger.units import CreditUnit, units_of
 from ledger.values import CREDIT_TYPE, MAX_AMOUNT, MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
 

@@ -13,9 +13,9 @@ from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.rating.prices.reading import PriceInvalid
 from billing.request_keys import WriteResult, execute_once, is_used
 from billing.tax_asking import asks_taxes
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FieldFaults, FormPage, FormT
 from ledger.services import preview
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FieldFaults, FormPage, FormT
 from ledger.values import FieldError
 
 Written = TypeVar("Written")

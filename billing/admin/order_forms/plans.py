@@ -35,13 +35,13 @@ from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
 from billing.rating.prices.wording import group_words
 from billing.rating.vat import TaxBehavior
 from billing.reads.document_names import TITLES
-from ledger.admin.credit_amounts import CreditAmountField, CreditAmountsForm
-from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.form_fields import Shown, as_typed, purpose_field
-from ledger.admin.kit.idempotent_forms import DryRun, FormSection, KeyedForm
-from ledger.admin.kit.money_fields import MoneyField
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake
+from ledger.staff.approvals import NoStake
+from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm
+from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.form_fields import Shown, as_typed, purpose_field
+from ledger.staff.kit.idempotent_forms import DryRun, FormSection, KeyedForm
+from ledger.staff.kit.money_fields import MoneyField
+from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.units import units_of
 from ledger.values import MAX_AMOUNT
 

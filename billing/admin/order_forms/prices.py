@@ -21,10 +21,10 @@ from billing.rating.prices.values import (
     PriceNumber,
     Rounding,
 )
-from ledger.admin.credit_amounts import CreditRateField
-from ledger.admin.kit.form_fields import Shown, as_json, made
-from ledger.admin.kit.money_fields import MoneyField
-from ledger.admin.kit.rows import NamesField, RowsField, price_cell, text_cell
+from ledger.staff.credit_amounts import CreditRateField
+from ledger.staff.kit.form_fields import Shown, as_json, made
+from ledger.staff.kit.money_fields import MoneyField
+from ledger.staff.kit.rows import NamesField, RowsField, price_cell, text_cell
 from ledger.values import Boolean, Choice, CreditType, Integer, Number, RateCode, Text
 
 KINDS: Final = {PriceKind.RECURRING: "every period", PriceKind.USAGE: "by usage"}

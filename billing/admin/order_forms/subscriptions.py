@@ -28,12 +28,12 @@ from billing.models import Amendment, Customer, Invoice, Plan, Subscription
 from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
 from billing.reads.subscriptions import SubscriptionRow
 from billing.tax_asking import asks_taxes
-from ledger.admin.kit.cells import instant_words, row_url
-from ledger.admin.kit.form_fields import Shown
-from ledger.admin.kit.idempotent_forms import DryRun, FormSection, KeyedForm, RequestForm
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import NoStake
 from ledger.services import preview
+from ledger.staff.approvals import NoStake
+from ledger.staff.kit.cells import instant_words, row_url
+from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.idempotent_forms import DryRun, FormSection, KeyedForm, RequestForm
+from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import purpose_words, unit_of
 

@@ -1,5 +1,5 @@
 """For the tests of billing's pages."""
 
-from tests.ledger.admin.conftest import client
+from tests.ledger.staff.conftest import client
 
 __all__ = ["client"]

@@ -33,7 +33,7 @@ from billing.orders.subscriptions import Wish
 from ledger import reads, services
 from ledger.models import CreditType
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, use
-from tests.ledger.admin.admin_site import hidden_key, older_url, operator
+from tests.ledger.staff.admin_site import hidden_key, older_url, operator
 
 pytestmark = pytest.mark.django_db
 

@@ -27,7 +27,7 @@ from ledger.errors import LockBusy
 from ledger.models import CreditType
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique
-from tests.ledger.admin.admin_site import operator, text_of
+from tests.ledger.staff.admin_site import operator, text_of
 
 pytestmark = pytest.mark.django_db
 

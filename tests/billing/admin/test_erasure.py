@@ -7,7 +7,7 @@ from billing.generator.run.generate import generate_in
 from billing.models import Customer, RequestKey
 from ledger.models import StaffEvent
 from tests.billing.factories import CustomerFactory, SubscriptionFactory, at
-from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.staff.admin_site import hidden_key, operator
 
 pytestmark = pytest.mark.django_db
 

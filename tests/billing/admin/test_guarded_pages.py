@@ -7,7 +7,7 @@ import pytest
 from billing import permissions as billing
 from ledger.operators import permissions as ledger
 from ledger.totals import permissions as totals
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -19,11 +19,11 @@ from billing.models import Customer, Invoice
 from billing.payments.testing import PurchaseFactory
 from billing.reads import money_at_a_glance
 from ledger import services
-from ledger.admin.history import never_reading_whole_tables
 from ledger.database.statements import fetch_rows
+from ledger.staff.history import never_reading_whole_tables
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring, transition
-from tests.ledger.admin.admin_site import operator, text_of
+from tests.ledger.staff.admin_site import operator, text_of
 
 pytestmark = pytest.mark.django_db
 

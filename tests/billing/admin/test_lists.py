@@ -27,12 +27,12 @@ from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from ledger import services
-from ledger.admin.kit import bounded_reads, pages, saved_lists
-from ledger.admin.kit.cells import instant_words
 from ledger.models import StaffEvent
+from ledger.staff.kit import bounded_reads, pages, saved_lists
+from ledger.staff.kit.cells import instant_words
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
-from tests.ledger.admin.admin_site import older_url, operator, text_of
+from tests.ledger.staff.admin_site import older_url, operator, text_of
 
 pytestmark = pytest.mark.django_db
 

@@ -27,14 +27,14 @@ from billing.orders.subscriptions import Wish
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.reading import MAX_PRICES, parse_price, price_dict
-from ledger.admin.kit.form_fields import as_typed
-from ledger.admin.kit.money_fields import HasCurrency
 from ledger.models import CreditType, StaffEvent
+from ledger.staff.kit.form_fields import as_typed
+from ledger.staff.kit.money_fields import HasCurrency
 from ledger.testing import api_key
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.rating.prices.test_models import BUCKETED, EXAMPLES, USAGE
-from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import hidden_key, operator
 
 pytestmark = pytest.mark.django_db
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from billing.models import Claim, Plan, Price
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import operator, text_of
+from tests.ledger.staff.admin_site import operator, text_of
 
 pytestmark = pytest.mark.django_db
 

@@ -9,8 +9,8 @@ from django.utils import translation
 
 from billing.admin.order_forms.fields import AmountsField, PhasesField, TiersField
 from billing.admin.order_forms.prices import BucketsField, FiltersField
-from ledger.admin.kit.form_fields import as_typed
-from ledger.admin.kit.rows import RowsField, TypedRows
+from ledger.staff.kit.form_fields import as_typed
+from ledger.staff.kit.rows import RowsField, TypedRows
 from tests.billing.admin.test_order_forms import (
     BILLING,
     PLAN,

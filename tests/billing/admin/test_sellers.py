@@ -11,7 +11,7 @@ from tests.billing.admin.test_order_forms import hidden_values, rows_typed, text
 from tests.billing.documents.issued import SELLER
 from tests.billing.documents.test_brand import SHAPE, SVG
 from tests.billing.factories import unique
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

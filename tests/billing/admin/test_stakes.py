@@ -15,11 +15,11 @@ from billing.payments.models import Purchase, PurchaseReturn
 from billing.payments.purchase_recording import record_purchase
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
-from ledger.models import Approval
-from ledger.operators.approvals import APPROVED
+from ledger.staff.approvals import APPROVED
+from ledger.staff.models import Approval
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
-from tests.ledger.admin.admin_site import operator, submit_form
+from tests.ledger.staff.admin_site import operator, submit_form
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +36,7 @@ def mara() -> Client:
 
 def approve(row: Approval) -> None:
     """Have somebody else approve it."""
-    operator(name="ben").post(f"/admin/ledger/approval/{row.pk}/judge/", {"decision": APPROVED})
+    operator(name="ben").post(f"/admin/ledger_staff/approval/{row.pk}/judge/", {"decision": APPROVED})
 
 
 def state_of(invoice: Invoice) -> str:

@@ -12,7 +12,7 @@ from billing.models import Amendment, Claim, Plan, Price, Subscription
 from tests.billing.admin.test_order_forms import BILLING, hidden_values, send_first_step, text_of_response
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -9,8 +9,8 @@ from django.core.management import call_command
 
 from billing.models import Plan, Run, Subscription
 from tests.billing.factories import metered, recurring, unique
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

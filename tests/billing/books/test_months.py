@@ -23,8 +23,8 @@ from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_pdf
 from tests.billing.books.history import BEFORE, LAST, NOW, noon, sell, settle, write_late_entries, write_months, write_more
 from tests.billing.documents.issued import add_seller
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.conftest import ledger_clock
+from tests.ledger.staff.admin_site import operator
 from tests.ledger.totals.test_totals import TYPE, at_noon_of
 
 __all__ = ["at_noon_of", "ledger_clock"]

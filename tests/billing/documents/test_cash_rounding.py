@@ -28,8 +28,8 @@ from tests.billing.documents.issued import BUYER_ADDRESS, SELLER
 from tests.billing.documents.test_printed import amounts, text_of, xml_of
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
 from tests.billing.findings import findings_of
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 from tests.tampering.owner import as_owner
 
 needs_database = pytest.mark.django_db

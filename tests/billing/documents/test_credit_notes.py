@@ -41,8 +41,8 @@ from tests.billing.factories import (
 )
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import hidden_key, hidden_values, operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import hidden_key, hidden_values, operator
 
 pytestmark = pytest.mark.django_db
 

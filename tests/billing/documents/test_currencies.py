@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from billing.admin.cells import decimal, money_text
+from billing.admin.cells import decimal
 from billing.books import month_sales
 from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
@@ -16,12 +16,13 @@ from billing.documents.e_invoice import faults_of
 from billing.documents.printing import credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.management.run_texts import amount
 from billing.models import Invoice
+from billing.rating.money import money_text
 from ledger.portal import links
 from ledger.totals.figures import amounts_of
 from tests.billing.documents.issued import add_seller, invoice_up_to, subscribed
 from tests.billing.documents.test_printed import has_xml, text_of
 from tests.billing.factories import recurring
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -18,8 +18,8 @@ from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, transition
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import hidden_key, operator
 
 pytestmark = pytest.mark.django_db
 

@@ -16,8 +16,8 @@ from billing.orders.subscriptions import Wish
 from ledger.errors import Invalid, Refused
 from ledger.keys import api_keys
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring, unique
-from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import hidden_key, operator
 
 pytestmark = pytest.mark.django_db
 

@@ -27,8 +27,8 @@ from tests.billing.admin.test_order_forms import hidden_values, send_first_step,
 from tests.billing.documents.issued import SELLER
 from tests.billing.dunning.test_reminding import STEPS, issued, rows, today
 from tests.billing.factories import transition
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

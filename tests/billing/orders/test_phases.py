@@ -18,7 +18,7 @@ from tests.billing.admin.test_order_forms import BILLING, hidden_values, rows_ty
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.orders.test_amendments import lines_of
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 FAR = 2099

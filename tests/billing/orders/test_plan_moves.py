@@ -23,7 +23,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.orders.test_amendments import lines_of
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -18,8 +18,8 @@ from ledger.errors import Invalid
 from tests.billing.admin.test_order_forms import BILLING, hidden_values, send_first_step, text_of_response
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import operator, text_of
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator, text_of
 
 pytestmark = pytest.mark.django_db
 

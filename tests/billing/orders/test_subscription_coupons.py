@@ -13,8 +13,8 @@ from ledger.errors import Refused
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

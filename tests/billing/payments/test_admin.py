@@ -11,7 +11,7 @@ from ledger import reads as ledger_reads
 from ledger import services
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import hidden_values, send_both_steps, send_first_step, text_of_response
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -20,14 +20,14 @@ from billing.payments.providers.configured import check_providers, is_configured
 from billing.payments.providers.interface import Found, Order, Provider, SendsMoneyBack
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
-from ledger.models import Approval
+from ledger.staff.models import Approval
 from ledger_project.serving.bootstrap import refuse_wrong_settings
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, text_of_response
 from tests.billing.payments.stripe_double import DECLINED, OK, StripeDouble
 from tests.billing.payments.test_stripe import URL, charge, checkout, stripe
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 __all__ = ["client", "stripe"]

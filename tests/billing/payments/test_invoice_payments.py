@@ -12,8 +12,8 @@ from billing.testing import CustomerFactory
 from ledger.testing import unique
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import hidden_values, send_first_step, text_of_response
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -24,7 +24,7 @@ from billing.payments.topup_declarations import set_top_up
 from billing.payments.transfers import book_transfer
 from billing.testing import CustomerFactory
 from ledger.errors import Invalid
-from ledger.models import Approval
+from ledger.staff.models import Approval
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
 from tests.billing.documents.test_one_off_invoices import issued

@@ -30,7 +30,7 @@ from ledger.testing import unique
 from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.billing.payments.stripe_double import ASKS, DECLINED, OK, SECRET, StripeDouble, serving
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 # Stripe's package sends its forms in a way that httpx deprecates.
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]

@@ -15,7 +15,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -11,7 +11,7 @@ from billing.payments.models import Purchase
 from billing.payments.providers.manual_transfers import reference_of
 from billing.statements_in.models import BankReceipt
 from billing.testing import CustomerFactory
-from ledger.models import Approval
+from ledger.staff.models import Approval
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
 from tests.billing.documents.test_one_off_invoices import issued

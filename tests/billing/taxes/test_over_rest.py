@@ -7,7 +7,7 @@ import pytest
 from billing.models import Tax
 from tests.billing.admin.test_order_forms import hidden_values
 from tests.billing.factories import unique
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 GST = {"name": "GST", "rate": "5", "category": "O", "country": "CA", "valid_from": "2008-01-01"}

@@ -34,7 +34,7 @@ from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.taxes.stand_in import GST, StandIn
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 QUEBEC = {"line1": "1 rue X", "city": "Montréal", "postal_code": "H2X 1Y4", "subdivision": "QC", "country": "CA"}

@@ -39,8 +39,8 @@ from ledger_project.monitoring import gauges, metrics_page
 from ledger_project.monitoring.gauges import DatabaseGauges
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import SubscriptionFactory
-from tests.ledger.admin.admin_site import load_history
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import load_history
 
 TOKEN = "token-of-the-tests"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

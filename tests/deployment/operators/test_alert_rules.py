@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from ledger_project.operators import alert_rules
-from tests.ledger.admin.admin_site import operator, text_of
+from tests.ledger.staff.admin_site import operator, text_of
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from django.utils.formats import localize
 
 from ledger import services
 from ledger_project.operators.appearance import SECTIONS
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

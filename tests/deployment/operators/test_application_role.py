@@ -9,7 +9,8 @@ from django.test import Client
 from django_otp.oath import totp
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
-from ledger.models import Operator, StaffEvent
+from ledger.models import StaffEvent
+from ledger.staff.models import Operator
 
 PASSWORD = "correct horse battery staple"
 

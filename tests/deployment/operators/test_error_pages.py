@@ -8,7 +8,7 @@ from django.core.exceptions import BadRequest
 from django.test import Client, RequestFactory
 
 from ledger_project.api import error_handlers
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -39,12 +39,12 @@ from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.keys.api_keys import create_api_key
 from ledger.models import CreditType
-from ledger.operators import approvals
 from ledger.rules.requests import GrantRequest
 from ledger.shadow.observing import observe
 from ledger.signals.alert_declarations import AlertRequest, set_alert
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookChangeRequest, WebhookRequest, change_webhook, create_webhook
+from ledger.staff import approvals
 from ledger.totals.closing import close_months
 from ledger.totals.counting import count_entries
 from ledger_project.operators.roles import ROLES

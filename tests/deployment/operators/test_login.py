@@ -19,7 +19,7 @@ from pytest_django.fixtures import Settings
 from ledger_project.settings import AXES_FAILURE_LIMIT
 from tests.conftest import WebProcess
 from tests.deployment.serving.test_serve import wait_until
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 PASSWORD = "correct horse battery staple"
 

@@ -13,9 +13,9 @@ from django.test import Client
 
 from ledger import services
 from ledger.errors import InsufficientCredits
-from ledger.models import Operator
 from ledger.rules.refusal_texts import when
-from tests.ledger.admin.admin_site import hidden_key, operator, shown_time, text_of
+from ledger.staff.models import Operator
+from tests.ledger.staff.admin_site import hidden_key, operator, shown_time, text_of
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
 from ledger.models import StaffEvent
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from ledger.telemetry.count_history import Count, CountHistory, Growth
 from ledger_project.operators import request_rates
 from ledger_project.operators.request_rates import calls_in, problems_by_code, requests_by_key, requests_by_route
-from tests.ledger.admin.admin_site import operator, text_of
+from tests.ledger.staff.admin_site import operator, text_of
 
 pytestmark = pytest.mark.django_db
 

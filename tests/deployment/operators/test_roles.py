@@ -45,7 +45,7 @@ PAGES = {
     "API keys": "/admin/ledger_keys/apikey/",
     "Operators": "/admin/auth/user/",
     "Groups": "/admin/auth/group/",
-    "Approvals": "/admin/ledger/approval/",
+    "Approvals": "/admin/ledger_staff/approval/",
     "Staff log": "/admin/ledger/staffevent/",
     "Failed logins": "/admin/axes/accessattempt/",
 }

@@ -42,7 +42,7 @@ try:
     call_command("generate_invoices", "--as-of", "2026-01-01", skip_checks=False)
 except CommandError as error:
     print("does not answer" in str(error))
-others = ("ledger.admin.", "billing.admin.", "ledger.rest.calls", "billing.api.", "ledger_project.urls")
+others = ("ledger.staff.", "billing.admin.", "ledger.rest.calls", "billing.api.", "ledger_project.urls")
 print([name for name in sys.modules if name.startswith(others)])
 """
 """Runs a command up to its first question to the database, with the checks that it does when it starts."""

@@ -4,11 +4,11 @@ import pytest
 from django.db import connection
 
 from ledger import reads, services
-from ledger.admin.entry_search import search
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
 from ledger.journal import key_hash
 from ledger.models import Entry
 from ledger.rules.requests import SpendRequest
+from ledger.staff.entry_search import search
 
 pytestmark = pytest.mark.django_db
 

@@ -14,8 +14,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ledger import reads, services
-from ledger.admin.holder_reads import pace
-from ledger.admin.home_reads import lately
 from ledger.audit.auditing import audit
 from ledger.errors import OutcomeUnknown
 from ledger.exchange import imports
@@ -23,6 +21,8 @@ from ledger.exchange.files import read_lines
 from ledger.exchange.imports import Importer
 from ledger.models import Entry
 from ledger.portal.usage import read_usage
+from ledger.staff.holder_reads import pace
+from ledger.staff.home_reads import lately
 from ledger.testing import unique
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from ledger import services
 from ledger.models import StaffEvent
 from ledger.portal import links
 from ledger.portal.links import read_link
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 FORM = "/admin/ledger/account/ada_2Fcredits/page-link/"

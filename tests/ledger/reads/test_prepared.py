@@ -16,7 +16,7 @@ from ledger import reads, services
 from ledger.database.locks import holder_lock
 from ledger.database.statements import Statement, parameter
 from ledger.reads import account_state, explanations, history, holder_list
-from tests.ledger.admin.admin_site import load_history
+from tests.ledger.staff.admin_site import load_history
 
 HOUR = timedelta(hours=1)
 NewHolder = Callable[[], str]

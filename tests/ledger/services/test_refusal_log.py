@@ -13,7 +13,7 @@ from ledger import services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.rules.requests import GrantRequest, SpendRequest
-from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.staff.admin_site import hidden_key, operator
 
 pytestmark = pytest.mark.django_db
 Lines = Callable[[], list[tuple[str, dict[str, Any]]]]

@@ -26,7 +26,7 @@ from ledger.totals.expiring import expired_credits
 from ledger.totals.models import DailyTotal, ExpiringTotal, MonthClose, TotalState
 from ledger.totals.month_figures import month_figures
 from ledger.totals.report import month_report
-from tests.ledger.admin.admin_site import operator
+from tests.ledger.staff.admin_site import operator
 
 TYPE = "tokens"
 NOW = datetime.now(UTC)

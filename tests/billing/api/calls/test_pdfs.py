@@ -7,8 +7,8 @@ from billing.models import CreditNote, Invoice
 from ledger.keys import api_keys
 from tests.billing.documents.issued import add_seller, invoice_up_to, subscribed
 from tests.billing.factories import recurring, unique
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

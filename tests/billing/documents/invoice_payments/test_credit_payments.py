@@ -17,7 +17,7 @@ from billing.models import CreditNote, CreditNoteUse, CreditRefund, Invoice, Inv
 from ledger.errors import Invalid
 from tests.billing.documents.invoice_payments.test_payments import customer_of, deposits, issued, now_of, pay, rows, send_back
 from tests.billing.factories import CustomerFactory
-from tests.ledger.admin.admin_site import hidden_key, submit_form
+from tests.ledger.staff.admin_site import hidden_key, submit_form
 
 pytestmark = pytest.mark.django_db
 

@@ -13,8 +13,8 @@ from ledger.errors import Invalid
 from ledger.keys import api_keys
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.rest.conftest import ApiClient
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 REVERSE = {"vat_status": "reverse_charge", "vat_id": "ATU12345675"}

@@ -21,7 +21,7 @@ from ledger.models import Entry
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, recurring, unique
 from tests.billing.findings import findings_of
 from tests.billing.generator.state.test_allowance_changes import day, move, run_at
-from tests.ledger.admin.admin_site import text_of
+from tests.ledger.staff.admin_site import text_of
 
 pytestmark = pytest.mark.django_db
 

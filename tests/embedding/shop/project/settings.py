@@ -11,6 +11,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 INSTALLED_APPS = [
     "ledger",
+    "ledger.keys",
     "ledger.portal",
     "ledger.rest",
     "shop",
