@@ -47,7 +47,7 @@ def _quantity(label: str) -> forms.Field:
 class PriceTrialForm(OrderForm, RequestForm[NewPriceTrial]):
     """Which price is replaced, and by what."""
 
-    stake = NoStake("It writes nothing.")
+    stake = NoStake("It only counts, and writes nothing.")
     declared = NewPriceTrial
     reason = None  # type: ignore[assignment]
     idempotency_key = None  # type: ignore[assignment]
