@@ -25,6 +25,7 @@ from ledger.reads.explanations import explanation
 from ledger.reads.history import EntryPosition, Refusal, ShownEntry, entries, entry, refusals, shown_entry
 from ledger.reads.holder_list import accounts, clock, freeze, holders, incoming_transfers, is_known, seen
 from ledger.reads.rate_list import rate_versions, rates
+from ledger.reads.rate_trials import MOST_ENTRIES, RateTrial, try_rate
 from ledger.reads.recurring_list import (
     MOST_UPCOMING,
     ShownRecurringGrant,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,19 +15,20 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from ledger import services
+from ledger import reads, services
 from ledger.models import Rate, RateListing
 from ledger.operators.permissions import PUBLISH_RATE
 from ledger.rules.credit_units import CreditUnit
+from ledger.rules.rates import WHOLE, UnitPrice
 from ledger.rules.requests import RateRequest
 from ledger.staff.approvals import NoStake
 from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm, CreditNumberField
 from ledger.staff.kit import columns
-from ledger.staff.kit.cells import digits, number, number_text
+from ledger.staff.kit.cells import digits, instant_words, number, number_text
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import WrongFilter, read_number, text
 from ledger.staff.kit.form_fields import Shown, whole_number
-from ledger.staff.kit.idempotent_forms import Done, FormPage
+from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.staff.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.staff.links import rate_link, rate_url
 from ledger.staff.operations import REASON
@@ -116,7 +118,21 @@ class PublishForm(CreditAmountsForm[RateRequest]):
 
 
 class RatePage(FormPage[PublishForm]):
-    """The page that publishes a version."""
+    """The page that publishes a version, after it has said what that changes."""
+
+    is_tried = True
+
+    def dry_run(self, form: PublishForm) -> DryRun:
+        """Say from when the version counts, what becomes dearer or cheaper, and for whom, by what was used lately."""
+        rate = services.publish_rate.execute(replace(form.request, dry_run=True)).rate
+        unit = unit_of(rate.credit_type)
+        before = services.current_rate(rate.code, rate.credit_type)
+        first = f"{rate.code} costs {price_text(rate, unit)}, from the moment at which you publish version {rate.version}."
+        if before is None:
+            return DryRun(sentences=[first, "It is a new rate."])
+        stays = "Recorded entries keep the version that priced them, and captures of a hold that of the hold."
+        trial = reads.try_rate(rate.code, rate.credit_type, rate.unit_prices)
+        return DryRun(sentences=[first, stays, *_trial_sentences(trial, unit)], changes=_changed_prices(before, rate, unit))
 
     def operation(self, form: PublishForm) -> Done:
         """Publish it."""
@@ -128,6 +144,42 @@ class RatePage(FormPage[PublishForm]):
             rate_url(rate.credit_type, rate.code, rate.version),
             published.replayed,
         )
+
+
+def _changed_prices(before: Rate, after: Rate, unit: CreditUnit) -> list[tuple[str, str, str]]:
+    """Return each component, or the rate as a whole, with its price before and after."""
+    old, new = before.unit_prices, after.unit_prices
+    return [
+        (
+            after.code if name == WHOLE else name,
+            _unit_price_words(old.get(name), unit),
+            _unit_price_words(new.get(name), unit),
+        )
+        for name in dict.fromkeys((*old, *new))
+    ]
+
+
+def _unit_price_words(found: UnitPrice | None, unit: CreditUnit) -> str:
+    return "not there" if found is None else f"{unit.amount(found.price)} per {number_text(found.per)}"
+
+
+def _trial_sentences(trial: reads.RateTrial, unit: CreditUnit) -> list[str]:
+    if trial.since is None:
+        return [f"The newest {reads.MOST_ENTRIES:,} entries have no use of it."]
+    sentences = []
+    if trial.lacking:
+        names = ", ".join(sorted(trial.lacking))
+        sentences.append(f"Uses of {names} will be refused: this version has no such component.")
+    if trial.uses:
+        which = f"{trial.uses:,} use{'' if trial.uses == 1 else 's'} by {len(trial.holders):,} holder"
+        which += f"{'' if len(trial.holders) == 1 else 's'} since {instant_words(trial.since)}"
+        more = "more" if trial.after >= trial.before else "less"
+        sentences.append(
+            f"{which} cost {unit.amount(trial.before)}; at this price they would have cost {unit.amount(trial.after)}, "
+            f"{unit.amount(abs(trial.after - trial.before))} {more}. They are those among the newest {reads.MOST_ENTRIES:,} "
+            "entries, before refunds."
+        )
+    return sentences
 
 
 def split_rate_id(key: str) -> tuple[str, str, int] | None:

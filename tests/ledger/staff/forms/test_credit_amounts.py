@@ -254,7 +254,7 @@ def test_a_rate_is_published_in_the_unit_of_its_type(client):
     page, hidden = opened(client, PUBLISH)
     assert unit_beside(page, "price") == "credits"
     values = {"code": "gpt.out", "credit_type": CENTS, "price": "0.25", "per": "1000", "reason": "price list"}
-    done = client.post(PUBLISH, hidden | values)
+    done = client.post(PUBLISH, hidden | values | {"confirmed": "yes"})
     assert done.status_code == 302
     rate = Rate.objects.get()
     assert (rate.price, rate.per) == (25, 1_000)

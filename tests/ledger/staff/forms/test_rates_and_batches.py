@@ -31,8 +31,16 @@ def rate_url(version, code="tokens", credit_type="credits", page="change"):
 
 
 def submit_form(client, address, **values):
-    """Open the form at that address and send it filled in."""
-    return client.post(address, {"idempotency_key": hidden_key(client.get(address).content.decode()), **values})
+    """Open the form at that address, send it filled in, and confirm it."""
+    key = hidden_key(client.get(address).content.decode())
+    return client.post(address, {"idempotency_key": key, "confirmed": "yes", **values})
+
+
+def first_step(client, address, **values):
+    """Send the form filled in; return the text of the page that says what would happen."""
+    response = client.post(address, {"idempotency_key": hidden_key(client.get(address).content.decode()), **values})
+    assert response.status_code == 200, text_of(response.content.decode())
+    return text_of(response.content.decode())
 
 
 def test_publishing_is_recorded_with_the_operators_name_and_reason(client):
@@ -70,13 +78,53 @@ def test_the_form_for_a_new_price_shows_the_old_one_and_saves_the_next_version(c
     assert "superseded" in client.get(rate_url(1)).content.decode()
 
 
+def use_rate(holder, quantity, **more):
+    services.grant(holder_id=holder, amount=100_000, idempotency_key="g")
+    return services.spend(holder_id=holder, rate="tokens", quantity=quantity, idempotency_key="s", **more)
+
+
+def test_the_second_step_says_what_a_new_price_changes_from_when_for_whom_and_how_much(client):
+    submit_form(client, PUBLISH, **PRICE)
+    for holder, quantity in (("ada", 2_000), ("bob", 1_500)):
+        use_rate(holder, quantity)
+    text = first_step(client, rate_url(1, page="new-price"), **PRICE | {"price": "5"})
+    assert "tokens costs 5 credits per 1,000, from the moment at which you publish version 2." in text
+    assert "tokens 3 credits per 1,000 5 credits per 1,000" in text
+    # 2,000 cost 6 and would cost 10; 1,500 cost 4.5, so 5, and would cost 7.5, so 8.
+    assert "2 uses by 2 holders since" in text
+    assert "cost 11 credits; at this price they would have cost 18 credits, 7 credits more." in text
+    assert Rate.objects.count() == 1
+
+
+def test_the_second_step_says_of_which_components_uses_will_be_refused(client):
+    services.publish_rate(
+        code="tokens", components={"input": {"price": 1, "per": 1}, "output": {"price": 4, "per": 1}}, actor="key:shop"
+    )
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.spend(holder_id="ada", rate="tokens", quantities={"input": 3}, idempotency_key="s")
+    services.spend(holder_id="ada", rate="tokens", quantities={"output": 2}, idempotency_key="t")
+    values = {"price": "", "per": "", "components": "input 2 per 1"}
+    text = first_step(client, rate_url(1, page="new-price"), **PRICE | values)
+    assert "Uses of output will be refused: this version has no such component." in text
+    assert "1 use by 1 holder since" in text
+    assert "cost 3 credits; at this price they would have cost 6 credits, 3 credits more." in text
+    assert "output 4 credits per 1 not there" in text
+
+
+def test_the_second_step_of_a_new_rate_and_of_one_without_use_says_so(client):
+    assert "It is a new rate." in first_step(client, PUBLISH, **PRICE)
+    submit_form(client, PUBLISH, **PRICE)
+    text = first_step(client, rate_url(1, page="new-price"), **PRICE | {"price": "5"})
+    assert "The newest 20,000 entries have no use of it." in text
+
+
 def test_the_form_publishes_components_line_by_line_in_the_unit_of_the_type(client):
     CreditType.objects.create(code="usd", name="Dollars", unit="USD", scale=2)
     lines = "input 0.01 per 1000\r\n\r\noutput: 3 per 1000\r\n"
     values = {"code": "gpt", "credit_type": "usd", "price": "", "per": "", "components": lines, "reason": "price list 2026"}
     opened = client.get(PUBLISH).content.decode()
     units = json.dumps({"usd": ["USD", 2]})
-    response = client.post(PUBLISH, values | {"idempotency_key": hidden_key(opened), "shown_in": units})
+    response = client.post(PUBLISH, values | {"idempotency_key": hidden_key(opened), "shown_in": units, "confirmed": "yes"})
     assert response["Location"] == rate_url(1, "gpt", "usd")
     [made] = Rate.objects.all()
     assert made.components == {"input": {"price": 1, "per": 1000}, "output": {"price": 300, "per": 1000}}
@@ -110,7 +158,7 @@ def test_wrong_components_are_reported_and_not_published(client, lines, message)
 
 
 def test_a_double_click_publishes_once(client):
-    values = PRICE | {"idempotency_key": hidden_key(client.get(PUBLISH).content.decode())}
+    values = PRICE | {"idempotency_key": hidden_key(client.get(PUBLISH).content.decode()), "confirmed": "yes"}
     first, second = client.post(PUBLISH, values), client.post(PUBLISH, values)
     assert (first["Location"], second["Location"]) == (rate_url(1), rate_url(1))
     assert Rate.objects.count() == 1
