@@ -21,6 +21,9 @@ from ledger.rules.entries import BY_THE_LEDGER, Entry
 from ledger.rules.instants import from_us, to_us, us_of
 from ledger.rules.recurring_terms import RecurringGrant
 
+BY_BILLING: Final = "billing"
+ROLLS_OVER_WITH: Final = "rolls_over_with"
+"""In the metadata of a grant of billing: the recurring grant whose caps count its credits."""
 RECURRING_GRANTS: Final = """
 SELECT r.name, r.setting, s.counterpart, l.metadata, l.sequence, l.amount
 FROM ledger_recurring_grant r
@@ -33,7 +36,10 @@ LOTS_OF_RECURRING_GRANT: Final = """
 SELECT sequence
 FROM ledger_entry
 WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
-    AND kind = 'grant' AND actor = %s AND metadata ->> 'recurring_grant' = %s
+    AND kind = 'grant' AND CASE actor
+        WHEN 'ledger' THEN metadata ->> 'recurring_grant' = %s
+        WHEN 'billing' THEN metadata ->> 'rolls_over_with' = %s
+    END
 """
 EXPIRED_OF_RECURRING_GRANT: Final = """
 SELECT e.effective_at, -e.amount
@@ -146,11 +152,12 @@ def collect_period(account: LockedAccount, recurring: RecurringGrant, known: dic
     key = recurring_rules.key_of(recurring, account.state.credit_type)
     if _has_key(account, key):
         raise IdempotencyKeyReused(idempotency_key=key)
-    fills, looks_at_lots = terms.up_to is not None, terms.up_to is not None or terms.rollover_cap is not None
+    part, fills = recurring.due_part, terms.up_to is not None
+    looks_at_lots = fills or (terms if part is None else part).rollover_cap is not None
     entries, after = recurring_rules.grant_period(
         account.state,
         recurring,
-        lots=_lots_of(account, recurring.name) if looks_at_lots else (),
+        lots=lots_of(account, recurring.name) if looks_at_lots else (),
         expired=_expired_of(account, recurring.name, start_us) if fills else (),
         decided_from_us=_decided_us(account),
         others_next_us=others_than(recurring.name, known).next_us,
@@ -193,15 +200,19 @@ def _ref(account: LockedAccount) -> AccountRef:
 
 
 def _is_of(entry: Entry, name: str) -> bool:
-    return entry.kind == "grant" and entry.is_recurring_period and entry.metadata["recurring_grant"] == name
+    if entry.kind != "grant":
+        return False
+    if entry.actor == BY_BILLING:
+        return entry.metadata.get(ROLLS_OVER_WITH) == name
+    return entry.is_recurring_period and entry.metadata["recurring_grant"] == name
 
 
-def _lots_of(account: LockedAccount, name: str) -> frozenset[int]:
-    """Return the numbers of the lots, open or held, that a recurring grant opened."""
+def lots_of(account: LockedAccount, name: str) -> frozenset[int]:
+    """Return the numbers of the lots, open or held, that a recurring grant opened, or a run of billing for it."""
     state = account.stored_state()
     numbers = sorted({lot.grant for lot in state.lots_and_held_parts})
     with connection.cursor() as cursor:
-        cursor.execute(LOTS_OF_RECURRING_GRANT, [*_ref(account), numbers, BY_THE_LEDGER, name])
+        cursor.execute(LOTS_OF_RECURRING_GRANT, [*_ref(account), numbers, name, name])
         stored = [number for (number,) in cursor.fetchall()]
     return frozenset([*stored, *(entry.sequence for entry in account.among.previewed(state) if _is_of(entry, name))])
 
@@ -217,7 +228,7 @@ def _expired_of(account: LockedAccount, name: str, since_us: int) -> list[tuple[
     if booked:
         numbers = [entry.refers_to for entry in booked]
         with connection.cursor() as cursor:
-            cursor.execute(LOTS_OF_RECURRING_GRANT, [*_ref(account), numbers, BY_THE_LEDGER, name])
+            cursor.execute(LOTS_OF_RECURRING_GRANT, [*_ref(account), numbers, name, name])
             own = {number for (number,) in cursor.fetchall()} | {entry.sequence for entry in previewed if _is_of(entry, name)}
         expired += [(entry.effective_us, -entry.amount) for entry in booked if entry.refers_to in own]
     return expired

@@ -185,6 +185,7 @@ class GrantPart(NamedTuple):
         known_as: what the setter of the terms knows it by.
         taken_back: when it begins, what goes back of earlier lots, as far as it is unspent: each lot with an amount above 0.
         at_us: when it is due, if that is before its start.
+        rollover_cap: when it begins, how many unspent credits of earlier lots that do not expire it keeps; None: all.
     """
 
     start_us: int
@@ -195,6 +196,7 @@ class GrantPart(NamedTuple):
     known_as: str = ""
     taken_back: tuple[tuple[int, int], ...] = ()
     at_us: int | None = None
+    rollover_cap: int | None = None
 
     @property
     def due_us(self) -> int:
@@ -218,6 +220,8 @@ class GrantPart(NamedTuple):
             facts["taken_back"] = [list(each) for each in self.taken_back]
         if self.at_us is not None:
             facts["at"] = to_text(self.at_us)
+        if self.rollover_cap is not None:
+            facts["rollover_cap"] = self.rollover_cap
         return facts
 
     @classmethod
@@ -228,7 +232,10 @@ class GrantPart(NamedTuple):
         assert end_us is not None
         back = tuple((lot, amount) for lot, amount in facts.get("taken_back", ()))
         expires_us, known_as = us_of(facts.get("expires_at")), facts.get("known_as", "")
-        return cls(start_us, end_us, facts["amount"], expires_us, facts.get("applies_to"), known_as, back, us_of(facts.get("at")))
+        return cls(
+            start_us, end_us, facts["amount"], expires_us, facts.get("applies_to"), known_as, back, us_of(facts.get("at")),
+            facts.get("rollover_cap"),
+        )  # fmt: skip
 
 
 class RecurringGrant(NamedTuple):
@@ -360,8 +367,8 @@ class RecurringGrant(NamedTuple):
     def _with_open(self) -> "RecurringGrant":
         """Return it with what of `still_open` is there when the next period or part begins."""
         next_us = self.next_us
-        found = () if next_us is None else tuple(each for each in self.still_open if each[0] > next_us)
-        return self._replace(still_open=found)
+        still_open = () if next_us is None else tuple(each for each in self.still_open if each[0] > next_us)
+        return self._replace(still_open=still_open)
 
     def is_due(self, now_us: int) -> bool:
         return self.next_us is not None and self.next_us <= now_us

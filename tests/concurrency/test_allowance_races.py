@@ -20,6 +20,7 @@ from ledger.models import Entry
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring
 from tests.billing.findings import findings_of
 
+ROLLS_OVER: dict[str, dict[str, Any]] = {"what rolls over": {"rollover_cap": 30}}
 Connect = Callable[..., psycopg.Connection[Any]]
 
 
@@ -35,10 +36,10 @@ def _settings(settings: Any) -> None:
 def at_the_boundary(holder: str, what: str) -> Subscription:
     """A subscription to 100 credits a month, of which those of January are granted and claimed; it is 1 February.
 
-    With a change, it is 15 January, when 310 credits a month begin: 55 go back, and 170 come.
+    With a change, it is 15 January, when 310 credits a month begin: 55 go back, and 170 come. What rolls over is cut to 30.
     """
     services.set_clock(holder_id=holder, now=at(1, 1, year=2029), idempotency_key="january")
-    plan = PlanFactory(prices=[recurring()], allowance={"amount": 100}).code
+    plan = PlanFactory(prices=[recurring()], allowance={"amount": 100} | ROLLS_OVER.get(what, {})).code
     subscription: Subscription = SubscriptionFactory(
         customer=CustomerFactory(holder_id=holder).ref, plan=plan, started_at=at(1, 1, year=2029)
     )
@@ -79,7 +80,7 @@ def taken_back(holder: str) -> int:
     return -sum(Entry.objects.filter(holder_id=holder, kind="revoke").values_list("amount", flat=True))
 
 
-BOUNDARIES = [("a period", 100, 0), ("a change", 170, 55)]
+BOUNDARIES = [("a period", 100, 0), ("a change", 170, 55), ("what rolls over", 100, 70)]
 
 
 @pytest.mark.parametrize(("what", "new", "back"), BOUNDARIES)

@@ -435,9 +435,9 @@ def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], An
 
 
 def with_allowance(holder: str) -> Any:
-    """A subscription that is granted 500 credits each month, and may keep 1,000."""
+    """A subscription that a run grants 500 credits each month, as they pay for usage, and that may keep 1,000."""
     customer = CustomerFactory(holder_id=holder)
-    plan = PlanFactory(prices=[metered()], allowance={"amount": 500, "rollover_cap": 1000})
+    plan = PlanFactory(prices=[metered(credits={"per_unit": "1"})], allowance={"amount": 500, "rollover_cap": 1000})
     return SubscriptionFactory(customer=customer.ref, plan=plan.code)
 
 

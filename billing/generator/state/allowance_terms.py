@@ -5,8 +5,7 @@ change with what the change gives back, the last period. From then on the ledger
 whatever run is late. The next run claims what the ledger granted, as if it had granted it itself, and only then compares claims
 with the target. So a period is granted once, and a change that no terms knew is made good. See docs/adr/0163.
 
-Runs grant themselves: allowances that roll over, whose cap counts what they granted, and those that pay for usage or invoices in
-the order of their due dates.
+Runs grant themselves the allowances that pay for usage or invoices, in the order of their due dates.
 """
 
 import hashlib
@@ -32,7 +31,14 @@ from billing.generator.state.allowance_times import (
     reconcile_allowances,
     settled_start,
 )
-from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, allowance_difference, give_back
+from billing.generator.state.allowances import (
+    AllowanceGrant,
+    AllowanceReturn,
+    allowance_difference,
+    give_back,
+    name_of,
+    without_lapsed,
+)
 from billing.generator.state.claims import LONG_AGO
 from billing.generator.state.subscription_state import (
     BillableItems,
@@ -56,6 +62,8 @@ from ledger.values import MAX_AMOUNT
 MOST_UNITS: Final = 100
 MOST_STEPS: Final = 24
 """For how many instants the terms name parts."""
+MOST_AT_ONCE: Final = 100
+"""How many periods of the past an order grants at once; more are left to a run."""
 REASON: Final = "Plan allowance"
 log = logging.getLogger("billing.allowances")
 
@@ -89,6 +97,7 @@ class _Terms(NamedTuple):
     applies_to: dict[str, Any] | None
     known_as: str
     parts: tuple[plan_grants.GrantPart, ...]
+    rollover_cap: int | None = None
 
 
 OVERLAPPING: Final = """
@@ -100,11 +109,6 @@ CLAIM_OF_LOT: Final = """
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND snapshot ->> 'holder_id' = %s
         AND snapshot ->> 'credit_type' = %s AND (snapshot ->> 'grant')::bigint = %s AND ends_at > %s
 """
-
-
-def name_of(subscription: SubscriptionState) -> str:
-    """Return the name of the recurring grant of a subscription's allowance."""
-    return f"plan-{subscription.id}"
 
 
 # What the ledger granted -----------------------------------------------------------------------------
@@ -130,9 +134,10 @@ def claim_granted(
         # What went back first: a part of another credit type may be for the same time.
         for one, credit_type in granted:
             returned += _claim_returned(lock, subscription, credit_type, one)
-            if one.amount:
+            if one.amount or one.known_as:
                 returned += _cut_overlapping(lock, subscription, spans, one)
-                found.append(_claim(subscription, spans, credit_type, one))
+                claimed = _claim(subscription, spans, credit_type, one)
+                found += [claimed] if claimed.grant else []
     return found, returned
 
 
@@ -198,7 +203,7 @@ def _claim(
         kind=Claim.Kind.ALLOWANCE,
         starts_at=start,
         ends_at=end,
-        quantity=granted.amount,
+        quantity=granted.amount if granted.lot else 0,
         amount_minor=0,
         snapshot={
             "credit_type": credit_type,
@@ -207,7 +212,7 @@ def _claim(
             "key": granted.idempotency_key,
             "cuts": 0,
             "holder_id": subscription.holder_id,
-            "grant": granted.sequence,
+            "grant": granted.lot or None,
             "adopted": granted.sequence,
             "rollover_grants": {},
             "lapsed": 0,
@@ -217,7 +222,7 @@ def _claim(
             "times": 0,
         },
     )
-    return AllowanceGrant(credit_type, granted.amount, granted.sequence, None, claim.pk, start, end, granted.applies_to)
+    return AllowanceGrant(credit_type, granted.amount, granted.lot, None, claim.pk, start, end, granted.applies_to)
 
 
 def _claim_terms(credit_type: str, granted: plan_grants.GrantedPeriod) -> list[str]:
@@ -226,7 +231,7 @@ def _claim_terms(credit_type: str, granted: plan_grants.GrantedPeriod) -> list[s
         return terms
     start, end = granted.starts_at, granted.ends_at
     amount = granted.known_as or str(granted.amount)
-    return AllowancePart.terms_of_full(credit_type, amount, start, end, purpose_text(granted.applies_to))
+    return AllowancePart.terms_of_full(credit_type, amount, granted.rollover_cap, start, end, purpose_text(granted.applies_to))
 
 
 # What it grants next ---------------------------------------------------------------------------------
@@ -269,7 +274,9 @@ def set_allowance_terms(lock: Lock, subscription: SubscriptionState, items: Bill
         return
     with holder_lock(subscription.holder_id) as holder:
         granted = [(each, credit_type) for credit_type in known_types for each in _unclaimed(holder, subscription, credit_type)]
-        wanted = _wanted(subscription, items, granted, grants_now=grants_now) if subscription.suspended_reason is None else {}
+        wanted = (
+            _wanted(holder, subscription, items, granted, grants_now=grants_now) if subscription.suspended_reason is None else {}
+        )
         for credit_type in credit_types:
             _set(holder, subscription, credit_type, wanted.get(credit_type))
             if grants_now and credit_type in wanted:
@@ -297,6 +304,7 @@ class _Coming:
 
 
 def _wanted(
+    holder: Lock,
     subscription: SubscriptionState,
     items: BillableItems,
     granted: Sequence[tuple[plan_grants.GrantedPeriod, str]],
@@ -312,18 +320,19 @@ def _wanted(
         granted: what no run has claimed yet, with its credit type.
     """
     now = ledger.time_of(subscription.holder_id)
-    held, lots, since = _held(subscription, items, granted)
+    held, lots, since = _held_claims(subscription, items, granted)
     coming: dict[str, _Coming] = {}
+    waiting: set[str] = set()
     for n, (at, difference) in enumerate(_steps(items.allowances, held, now, since)):
-        if n == 0 and not (grants_now and _is_in_time(difference, now)):
+        is_for_run = (n == 0 and not grants_now) or len(difference.due) > MOST_AT_ONCE
+        if is_for_run or not _can_be_granted(subscription, difference, lots, waiting):
+            waiting |= _rolling_over(difference)
             continue
-        if not _can_be_granted(subscription, difference, lots):
-            continue
-        of = _repeated(difference) if n else None
+        of = _rhythm_of(difference) if n else None
         if of is not None:
             coming.setdefault(of.span.credit_type, _Coming()).rhythm = of
             break
-        _add_parts(coming, difference, lots, at)
+        _add_parts(coming, difference if n else _spendable(holder, subscription, difference, now), lots, at)
     for each in coming.values():
         if each.rhythm is None:
             _find_rhythm(each)
@@ -331,7 +340,7 @@ def _wanted(
     return {credit_type: terms for credit_type, terms in found.items() if terms is not None}
 
 
-def _held(
+def _held_claims(
     subscription: SubscriptionState, items: BillableItems, granted: Sequence[tuple[plan_grants.GrantedPeriod, str]]
 ) -> tuple[list[HeldAllowance], dict[int, _Lot], datetime | None]:
     """Return the claims that may change, also those that the next run writes; their lots by claim; and since when they are."""
@@ -350,10 +359,11 @@ def _held(
             held = [
                 _cut(one, each.starts_at, back.amount) if lots.get(one.id) == (credit_type, back.lot) else one for one in held
             ]
-        if each.amount:
+        if each.amount or each.known_as:
             unclaimed = HeldAllowance(-len(held) - 1, each.starts_at, each.ends_at, each.amount, _claim_terms(credit_type, each))
             held.append(unclaimed)
-            lots[unclaimed.id] = _Lot(credit_type, each.sequence)
+            if each.lot:
+                lots[unclaimed.id] = _Lot(credit_type, each.lot)
     return [one for one in held if one.start < one.end], lots, since
 
 
@@ -361,9 +371,7 @@ def _held_row(
     claim_id: int, start: datetime, end: datetime, amount: int, terms: Any, credit_type: str, lot: int | None
 ) -> tuple[HeldAllowance, _Lot | None]:
     read: list[str] = json.loads(terms) if isinstance(terms, str) else terms
-    # What rolls over is counted by runs.
-    is_simple = lot is not None and read[2] == "None"
-    return HeldAllowance(claim_id, start, end, amount, read), _Lot(credit_type, lot or 0) if is_simple else None
+    return HeldAllowance(claim_id, start, end, amount, read), None if lot is None else _Lot(credit_type, lot)
 
 
 def _cut(claim: HeldAllowance, end: datetime, amount: int) -> HeldAllowance:
@@ -404,21 +412,41 @@ def _unsettled(
         since = settled_start(spans, earliest)
 
 
-def _is_in_time(difference: AllowanceDifference, now: datetime) -> bool:
-    """Return whether nothing is due that has expired by now: then a run is late, and grants in order."""
-    return not any(one.is_lost(now) for one in difference.due)
+def _spendable(
+    holder: Lock, subscription: SubscriptionState, difference: AllowanceDifference, now: datetime
+) -> AllowanceDifference:
+    """Return what an order grants at once: of the past, what has not expired and has not lapsed above a cap by now.
+
+    The next run claims without credits what is left out.
+    """
+    due = without_lapsed(holder, subscription, [one for one in difference.due if not one.is_lost(now)])
+    return replace(difference, due=due)
 
 
-def _can_be_granted(subscription: SubscriptionState, difference: AllowanceDifference, lots: dict[int, _Lot]) -> bool:
-    """Return whether the ledger can take a step: its credits pay for spends alone and expire by themselves."""
+def _can_be_granted(
+    subscription: SubscriptionState, difference: AllowanceDifference, lots: dict[int, _Lot], waiting: set[str]
+) -> bool:
+    """Return whether the ledger can take a step: its credits pay for spends alone.
+
+    Args:
+        waiting: the credit types in which a run has to grant credits that roll over before: each cap counts what came earlier.
+    """
+    if waiting & _rolling_over(difference):
+        return False
     return all(one.claim.id in lots for one in difference.cut) and all(_pays_spends(subscription, one) for one in difference.due)
+
+
+def _rolling_over(difference: AllowanceDifference) -> set[str]:
+    """Return the credit types in which a step grants or takes back credits that roll over."""
+    cut = {one.claim.terms[0] for one in difference.cut if one.claim.terms[2] != "None"}
+    return cut | {one.span.credit_type for one in difference.due if one.span.rollover_cap is not None}
 
 
 def _pays_spends(subscription: SubscriptionState, one: Allowance) -> bool:
     span = one.span
     pays_invoices = subscription.credit_unit_value is not None and subscription.credit_type == span.credit_type
     pays_invoices = pays_invoices and not span.applies_to
-    return span.rollover_cap is None and span.usage_schedule is None and not pays_invoices and one.amount <= MAX_AMOUNT
+    return span.usage_schedule is None and not pays_invoices and one.amount <= MAX_AMOUNT
 
 
 def _add_parts(coming: dict[str, _Coming], difference: AllowanceDifference, lots: dict[int, _Lot], at: datetime) -> None:
@@ -434,7 +462,7 @@ def _add_parts(coming: dict[str, _Coming], difference: AllowanceDifference, lots
         cut = [each for each in difference.cut if lots[each.claim.id].credit_type == one.span.credit_type]
         is_first = one == next(each for each in difference.due if each.span.credit_type == one.span.credit_type)
         back = _taken_back(cut, lots) if is_first else ()
-        if one.amount or back:
+        if one.amount or back or _cap(one) is not None:
             each_type = coming.setdefault(one.span.credit_type, _Coming())
             each_type.of.append(one.of)
             each_type.parts.append(_part(one, back, at))
@@ -459,10 +487,16 @@ def _part(due: Allowance, back: tuple[tuple[int, int], ...], at: datetime) -> pl
         known_as=json.dumps(due.of.terms),
         taken_back=back,
         at_us=plan_grants.us_of_instant(at) if at < start else None,
+        rollover_cap=_cap(due),
     )
 
 
-def _repeated(difference: AllowanceDifference) -> AllowancePart | None:
+def _cap(due: Allowance) -> int | None:
+    """Return how many unspent credits of earlier periods the allowance keeps; None: all, or there are none."""
+    return due.span.rollover_cap if due.begins else None
+
+
+def _rhythm_of(difference: AllowanceDifference) -> AllowancePart | None:
     """Return the full period with which a rhythm without an end begins; None if it does not begin now."""
     if difference.cut or len(difference.due) != 1:
         return None
@@ -528,6 +562,7 @@ def _terms(coming: _Coming) -> _Terms | None:
         first_at=of.part.start,
         ends_at=coming.rhythm_ends_at,
         known_as=str(span.amount),
+        rollover_cap=span.rollover_cap,
     )
 
 
@@ -552,6 +587,7 @@ def _set(holder: Lock, subscription: SubscriptionState, credit_type: str, wanted
         else:
             digest = hashlib.sha256(json.dumps(_as_wanted(wanted)).encode()).hexdigest()[:16]
             terms = wanted._asdict() | {"starts_at": wanted.anchor_at}
+            terms["expiry"] = "period_end" if wanted.rollover_cap is None else "rollover"
             del terms["anchor_at"]
             ledger.set_recurring_grant_under(holder, **named, **terms, idempotency_key=f"{key}/{digest}")
     except Refused as refused:
@@ -572,5 +608,6 @@ def _as_stored(known: Any) -> list[Any]:
         _Terms(
             terms.amount, terms.interval, terms.interval_count, plan_grants.instant_of_us(terms.starts_us), terms.time_zone,
             first_at, ends_at, terms.applies_to, known.known_as, known.parts[known.next_part :],
+            terms.rollover_cap,
         )
     )  # fmt: skip

@@ -94,9 +94,14 @@ class AllowancePart:
         ]
 
     @staticmethod
-    def terms_of_full(credit_type: str, amount: str, start: datetime, end: datetime, applies_to: str) -> list[str]:
-        """Return the terms of a full period whose credits expire with it and pay for no usage of events."""
-        return [credit_type, amount, "None", _text(start), _text(end), _text(end), "False", "", *_purpose(applies_to)]
+    def terms_of_full(
+        credit_type: str, amount: str, rollover_cap: int | None, start: datetime, end: datetime, applies_to: str
+    ) -> list[str]:
+        """Return the terms of a full period whose credits expire with it or roll over, and pay for no usage of events."""
+        expires_at = _text(end if rollover_cap is None else None)
+        return [
+            credit_type, amount, str(rollover_cap), _text(start), _text(end), expires_at, "False", "", *_purpose(applies_to)
+        ]  # fmt: skip
 
     def until(self, instant: datetime) -> int:
         """Return the whole credits for the time from the start of the part up to an instant of it."""

@@ -34,7 +34,7 @@ from ledger import journal
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
-from ledger.services import earlier_entries
+from ledger.services import earlier_entries, plan_grants
 
 HELD = """
     SELECT id, starts_at, ends_at, (snapshot ->> 'amount')::bigint, snapshot -> 'terms' FROM billing_claim
@@ -47,12 +47,10 @@ REPLACED = """
     WHERE subscription_id = %s AND kind = 5 AND starts_at = %s AND (snapshot ->> 'replaced')::boolean
 """
 
-# The newest claim names the grants that may still have unspent credits, so a long history costs nothing.
-NEWEST = """
-    SELECT snapshot FROM billing_claim
-    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5
-    ORDER BY ends_at DESC
-    LIMIT 1
+# Whether a later allowance of the credit type has been granted: it has applied its cap already.
+HAS_LATER = """
+    SELECT count(*) FROM billing_claim
+    WHERE subscription_id = %s AND kind = 5 AND released_at IS NULL AND starts_at > %s AND snapshot ->> 'credit_type' = %s
 """
 
 # Allowances that began before an instant and had not lapsed by then.
@@ -244,16 +242,15 @@ def grant_allowances(
     if not allowances:
         return []
     given: list[AllowanceGrant] = []
-    rollover_grants = _rollover_grants(subscription)
     now = ledger.time_of(subscription.holder_id)
     with holder_lock(subscription.holder_id) as holder:
         if not before_usage:
-            allowances = _without_lapsed(holder, subscription, allowances, rollover_grants)
+            allowances = without_lapsed(holder, subscription, allowances)
         for allowance in allowances:
             span = allowance.span
             key = _key(subscription, allowance)
-            lapses = span.rollover_cap is not None and allowance.begins
-            lapsed = _lapse(holder, subscription, allowance, rollover_grants, key) if lapses else 0
+            lapsed = _lapse(holder, subscription, allowance, key)
+            rolled_over = [lot for lot, _ in rolled_over_of(holder, subscription, span.credit_type).lots]
             is_late = allowance.is_lost(now)
             is_temporary = is_late and before_usage and span.usage_schedule is not None
             grant = None
@@ -265,9 +262,8 @@ def grant_allowances(
                 )
                 terms["effective_at"] = allowance.spendable_from(now)
                 grant = _grant(holder, subscription, allowance, key, terms)
-                if span.rollover_cap is not None:
-                    rollover_grants.setdefault(span.credit_type, []).append(grant)
-            claim = _claim(subscription, allowance, grant, rollover_grants, lapsed, key)
+                rolled_over += [] if span.rollover_cap is None else [grant]
+            claim = _claim(subscription, allowance, grant, rolled_over, lapsed, key)
             if grant is not None:
                 lapsed_at = allowance.expires_at if is_temporary else None
                 given.append(
@@ -416,31 +412,35 @@ def _unspent(account: journal.LockedAccount) -> dict[int, int]:
     return {lot.grant: lot.remaining for lot in account.state.settled.lots}
 
 
-def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
-    """Return the holder's grants of earlier periods that roll over, by credit type."""
-    newest = fetch_rows(_json, NEWEST, [subscription.id])
-    if not newest:
-        return {}
-    [snapshot] = newest
-    return dict(snapshot["rollover_grants"]) if snapshot["holder_id"] == subscription.holder_id else {}
+def name_of(subscription: SubscriptionState) -> str:
+    """Return the name of the recurring grant of a subscription's allowance."""
+    return f"plan-{subscription.id}"
 
 
-def _without_lapsed(
-    holder: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance], rollover_grants: Mapping[str, list[int]]
-) -> list[Allowance]:
-    """Return the allowances, each without the part that lapses before a later one starts: nobody could spend that part."""
+def rolled_over_of(holder: Lock, subscription: SubscriptionState, credit_type: str) -> plan_grants.RolledOver:
+    """Return what is unspent of the subscription's allowances that roll over, whether a run granted them or the ledger."""
+    named = {"holder_id": subscription.holder_id, "credit_type": credit_type, "recurring_grant": name_of(subscription)}
+    return plan_grants.rolled_over_under(holder, **named)
+
+
+def without_lapsed(holder: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance]) -> list[Allowance]:
+    """Return the allowances, each without the part that lapses before a later one starts: nobody could spend that part.
+
+    Args:
+        allowances: those that are due, the oldest first.
+    """
     unspent: dict[str, list[tuple[int, int]]] = {}
+    held: dict[str, int] = {}
     amounts = [allowance.amount for allowance in allowances]
     for n, allowance in enumerate(allowances):
         span = allowance.span
         if span.rollover_cap is None:
             continue
         if span.credit_type not in unspent:
-            left = _unspent(journal.read(holder, subscription.holder_id, span.credit_type))
             # Earlier grants have their sequences, which are above 0; these have none yet.
-            unspent[span.credit_type] = [(one, left[one]) for one in rollover_grants.get(span.credit_type, []) if left.get(one)]
+            unspent[span.credit_type], held[span.credit_type] = rolled_over_of(holder, subscription, span.credit_type)
         so_far = unspent[span.credit_type]
-        lapsing = dict(over_cap(so_far, span.rollover_cap)) if allowance.begins else {}
+        lapsing = dict(over_cap(so_far, span.rollover_cap - held[span.credit_type])) if allowance.begins else {}
         for one, amount in lapsing.items():
             if one <= 0:
                 amounts[-one] -= amount
@@ -449,15 +449,15 @@ def _without_lapsed(
     return [replace(allowance, amount=amount) for allowance, amount in zip(allowances, amounts, strict=True)]
 
 
-def _lapse(
-    holder: Lock, subscription: SubscriptionState, allowance: Allowance, rollover_grants: dict[str, list[int]], key: str
-) -> int:
-    """Take back unspent credits beyond the cap; `rollover_grants` keeps the grants with unspent credits."""
+def _lapse(holder: Lock, subscription: SubscriptionState, allowance: Allowance, key: str) -> int:
+    """Take back unspent credits beyond the cap, if the allowance is the first of its period; return how many."""
     span = allowance.span
-    assert span.rollover_cap is not None
-    left = _unspent(journal.read(holder, subscription.holder_id, span.credit_type))
-    unspent = [(grant, left[grant]) for grant in rollover_grants.get(span.credit_type, []) if left.get(grant)]
-    lapsing = over_cap(unspent, span.rollover_cap)
+    if span.rollover_cap is None or not allowance.begins:
+        return 0
+    if sum(fetch_rows(int, HAS_LATER, [subscription.id, allowance.part.start, span.credit_type])):
+        return 0
+    unspent = rolled_over_of(holder, subscription, span.credit_type)
+    lapsing = over_cap(unspent.lots, span.rollover_cap - unspent.held)
     for grant, amount in lapsing:
         ledger.revoke_under(
             holder,
@@ -470,9 +470,7 @@ def _lapse(
             reference=f"subscription {subscription.ref}",
             actor="billing",
         )
-    taken = dict(lapsing)
-    rollover_grants[span.credit_type] = [grant for grant, amount in unspent if amount > taken.get(grant, 0)]
-    return sum(taken.values())
+    return sum(amount for _, amount in lapsing)
 
 
 def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, key: str, terms: Mapping[str, Any]) -> int:
@@ -485,6 +483,7 @@ def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, 
         idempotency_key=key,
         source="promotional",
         applies_to=allowance.span.pays_for,
+        metadata={} if allowance.span.rollover_cap is None else {"rolls_over_with": name_of(subscription)},
         **terms,
         reason="Plan allowance",
         reference=f"subscription {subscription.ref}",
@@ -503,7 +502,7 @@ def _claim(
     subscription: SubscriptionState,
     allowance: Allowance,
     grant: int | None,
-    rollover_grants: Mapping[str, list[int]],
+    rolled_over: Sequence[int],
     lapsed: int,
     key: str,
 ) -> Claim:
@@ -524,7 +523,7 @@ def _claim(
             "cuts": 0,
             "holder_id": subscription.holder_id,
             "grant": grant,
-            "rollover_grants": rollover_grants,
+            "rollover_grants": {allowance.span.credit_type: list(rolled_over)},
             "lapsed": lapsed,
             # For usage that a run rates late: see `EarlyGrants`.
             "expires_at": expires_at.isoformat() if expires_at else None,

@@ -1,6 +1,7 @@
 -- Recurring grants whose row does not say what the entries say: the last entry that set or ended it, the last one of a period since then,
 -- and when the next period begins. And entries that set, end or handle one whose next_grant_at is not the earliest of all of the account.
 -- And entries of a part that are not what the terms name: its time and credits, and at most what it takes back of a lot.
+-- And periods and parts that have kept more unspent credits of earlier lots than their cap, though not all is held; or less, after revoking some.
 -- And entries that skip periods which have left something: the terms and the account say so again, by the calendar of PostgreSQL.
 WITH setting AS (
     SELECT DISTINCT ON (s.holder_id, s.credit_type, s.counterpart ->> 'recurring_grant')
@@ -87,13 +88,54 @@ WHERE e.holder_id >= %(since)s AND e.holder_id <= %(upto)s AND e.actor = 'ledger
             WHEN 'grant' THEN (t.part ->> 'amount')::bigint = e.amount
             WHEN 'adjust' THEN (t.part ->> 'amount')::bigint = 0
                 OR (t.part ->> 'expires_at')::timestamptz <= COALESCE(e.effective_at, e.recorded_at)
-            WHEN 'revoke' THEN EXISTS (
+            WHEN 'revoke' THEN ((t.part ->> 'rollover_cap') IS NOT NULL AND e.idempotency_key ~ '/cap/[0-9]+$') OR EXISTS (
                 SELECT FROM json_array_elements(t.part -> 'taken_back') AS back (lot)
                 WHERE (back.lot ->> 0)::bigint = e.refers_to AND (back.lot ->> 1)::bigint >= -e.amount
             )
         END,
         false
     )
+UNION ALL
+SELECT
+    'recurring', holder_id, credit_type, sequence, format('%%s keeps %%s of earlier lots, %%s of them held', name, unspent, held),
+    'at most ' || cap
+FROM (
+    SELECT
+        e.holder_id, e.credit_type, e.sequence, e.idempotency_key, e.metadata ->> 'recurring_grant' AS name, kept.unspent, kept.held,
+        (CASE WHEN e.metadata ->> 'part' IS NULL THEN s.counterpart -> 'terms' ELSE s.counterpart -> 'parts' -> (e.metadata ->> 'part')::integer END
+            ->> 'rollover_cap')::numeric AS cap
+    FROM ledger_entry e
+    JOIN ledger_entry s ON s.holder_id = e.holder_id AND s.credit_type = e.credit_type AND s.sequence = (e.metadata ->> 'setting')::bigint
+    JOIN ledger_entry p ON p.holder_id = e.holder_id AND p.credit_type = e.credit_type AND p.sequence = e.sequence - 1
+    CROSS JOIN LATERAL (
+        SELECT COALESCE(sum((l ->> 1)::numeric), 0) AS unspent, COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE is_held), 0) AS held
+        FROM (
+            SELECT l, false FROM json_array_elements(p.lots) AS l
+            UNION ALL
+            SELECT part, true FROM json_array_elements(p.holds) AS h, json_array_elements(h -> 2) AS part
+        ) AS there (l, is_held)
+        JOIN ledger_entry g ON g.holder_id = e.holder_id AND g.credit_type = e.credit_type AND g.sequence = (l ->> 0)::bigint
+        WHERE l ->> 3 IS NULL AND g.kind = 'grant' AND CASE g.actor
+            WHEN 'ledger' THEN g.metadata ->> 'recurring_grant'
+            WHEN 'billing' THEN g.metadata ->> 'rolls_over_with'
+        END = e.metadata ->> 'recurring_grant'
+    ) AS kept
+    WHERE e.holder_id >= %(since)s AND e.holder_id <= %(upto)s AND e.actor = 'ledger' AND e.idempotency_key IS NOT NULL
+        AND (e.kind = 'grant' OR (e.kind = 'adjust' AND e.counterpart ->> 'periods' IS NULL))
+        AND e.metadata ->> 'recurring_grant' IS NOT NULL
+        -- What continues a period, after other terms, cuts nothing.
+        AND (e.metadata ->> 'part' IS NOT NULL OR s.counterpart ->> 'begins_at' IS NULL OR e.metadata ->> 'period' <> s.counterpart ->> 'next_period')
+) AS begun
+WHERE cap IS NOT NULL AND (
+    unspent > greatest(cap, held)
+    OR (
+        unspent < cap AND EXISTS (
+            SELECT FROM ledger_entry r
+            WHERE r.holder_id = begun.holder_id AND r.credit_type = begun.credit_type AND r.sequence = begun.sequence - 1
+                AND r.kind = 'revoke' AND r.actor = 'ledger' AND r.idempotency_key ^@ (begun.idempotency_key || '/cap/')
+        )
+    )
+)
 UNION ALL
 SELECT
     'recurring', holder_id, credit_type, sequence, format('skips %%s periods up to %%s: %%s', periods, period_end, because),

@@ -269,7 +269,9 @@ def grant_period(
     account = account._replace(now_us=as_of_us, recorded_us=recorded_us)
     entries, account = settle_due(account, decided_us=present_us)
     if recurring.due_part is not None:
-        part = _part_granted(account, recurring, recurring.due_part, others_next_us=others_next_us, present_us=present_us)
+        part = _part_granted(
+            account, recurring, recurring.due_part, lots=lots, others_next_us=others_next_us, present_us=present_us
+        )
         return part._replace(entries=[*entries, *part.entries])
     terms, n = recurring.terms, recurring.next_period
     assert terms is not None
@@ -329,14 +331,28 @@ def _skip(
 
 
 def _part_granted(
-    account: AccountState, recurring: RecurringGrant, part: GrantPart, *, others_next_us: int | None, present_us: int
+    account: AccountState,
+    recurring: RecurringGrant,
+    part: GrantPart,
+    *,
+    lots: Collection[int],
+    others_next_us: int | None,
+    present_us: int,
 ) -> GrantedPeriod:
-    """Take back what the part ends of earlier lots, as far as it is unspent and not held, and grant its own credits."""
+    """Take back what the part ends of earlier lots and what it does not keep, and grant its own credits.
+
+    What is spent or held stays.
+    """
     assert recurring.terms is not None
     after = recurring.after_part()
     request = _request(account, recurring, after, part.span, {"part": recurring.next_part})
     entries = _revoked(account, request, _unspent_of(account, part.taken_back), present_us, back=True)
-    account = account.after_all(entries)._replace(next_grant_us=_soonest(after.next_us, others_next_us))
+    account = account.after_all(entries)
+    if part.rollover_cap is not None:
+        revoked = _revoked(account, request, _beyond_cap(account, lots, part.rollover_cap), present_us)
+        entries += revoked
+        account = account.after_all(revoked)
+    account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
     if part.amount == 0 or (part.expires_us is not None and part.expires_us <= account.now_us):
         return GrantedPeriod([*entries, _nothing(account, request, present_us)], after)
     made = GrantRequest(
@@ -421,10 +437,15 @@ def _unspent(account: AccountState, lots: Collection[int]) -> int:
 
 
 def _beyond_cap(account: AccountState, lots: Collection[int], cap: int) -> tuple[Lot, ...]:
-    """Return the parts of the recurring grant's lots to revoke, the oldest first. What holds set aside is not revoked."""
-    excess = max(0, _unspent(account, lots) - cap)
-    own = sorted(lot for lot in account.lots if lot.grant in lots)
-    return split(tuple(own), excess)[0]
+    """Return the parts of the recurring grant's lots to revoke, the oldest first. What holds set aside is not revoked.
+
+    Lots that expire do not roll over: they end by themselves.
+    """
+    own, held = (
+        [lot for lot in where if lot.grant in lots and lot.expires_us is None]
+        for where in (account.lots, [part for hold in account.holds for part in hold.parts])
+    )
+    return split(tuple(sorted(own)), max(0, total(own) + total(held) - cap))[0]
 
 
 def _revoked(

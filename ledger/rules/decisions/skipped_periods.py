@@ -130,17 +130,17 @@ def _filled_expired(
     assert n is not None
     as_of_us, due = account.now_us, terms.last_begun(now_us)
     # Each with when it expires, its credits, and whether a skipped period grants it.
-    found: list[tuple[float, int, bool]] = [
+    there: list[tuple[float, int, bool]] = [
         (lot.expires_us or inf, lot.remaining, False) for lot in account.lots_and_held_parts if lot.grant in lots
     ]
-    found += [(*each, False) for each in expired] + [(*each, True) for each in recurring.still_open]
-    heapify(found)
-    unspent = sum(amount for _, amount, _ in found)
+    there += [(*each, False) for each in expired] + [(*each, True) for each in recurring.still_open]
+    heapify(there)
+    unspent = sum(amount for _, amount, _ in there)
     last = due
     while n <= due:
         at_us = max(recurring.part(n).start_us, as_of_us)
-        while found and found[0][0] <= at_us:
-            unspent -= heappop(found)[1]
+        while there and there[0][0] <= at_us:
+            unspent -= heappop(there)[1]
         lacking, expires_us = terms.up_to - unspent, recurring.expires_us(n)
         assert expires_us is not None
         if lacking > 0 and expires_us > now_us:
@@ -151,11 +151,11 @@ def _filled_expired(
             n += 1
             continue
         if lacking > 0:
-            heappush(found, (expires_us, lacking, True))
+            heappush(there, (expires_us, lacking, True))
             unspent += lacking
-        n = _first_after_expiry(terms, n, found[0][0])
+        n = _first_after_expiry(terms, n, there[0][0])
     next_us = terms.span(last + 1).start_us
-    is_kept = sorted((int(expires_us), amount) for expires_us, amount, is_skipped in found if is_skipped and expires_us > next_us)
+    is_kept = sorted((int(expires_us), amount) for expires_us, amount, is_skipped in there if is_skipped and expires_us > next_us)
     return SkippedPeriods(last, FILLED_EXPIRED, tuple(is_kept))
 
 

@@ -123,6 +123,57 @@ def test_a_part_that_the_terms_do_not_name_is_found(db, sequence, tampering):
     assert "recurring" in broken_laws()
 
 
+def roll_over() -> None:
+    """Of 100 a month 60 roll over; a part in the second month keeps 10 and grants 5. Of another's, 20 are held when it begins."""
+    with FixedClock(SEPTEMBER) as clock:
+        october, november = (SEPTEMBER.replace(month=month) for month in (10, 11))
+        part = GrantPart(to_us(october), to_us(november), 5, None, rollover_cap=10)
+        services.set_recurring_grant(
+            holder_id="ada", recurring_grant="plan", interval="month", amount=100, expiry="rollover", rollover_cap=60,
+            parts=(part,), first_at=november, starts_at=SEPTEMBER, idempotency_key="set",
+        )  # fmt: skip
+        services.set_recurring_grant(
+            holder_id="ben", recurring_grant="r", interval="month", amount=100, expiry="rollover", rollover_cap=60,
+            idempotency_key="set",
+        )  # fmt: skip
+        services.hold(holder_id="ben", amount=20, expires_at=SEPTEMBER.replace(month=10, day=2), idempotency_key="h")
+        clock.move_to(november)
+        services.spend(holder_id="ada", amount=1, idempotency_key="s")
+        services.spend(holder_id="ben", amount=1, idempotency_key="s")
+        clock.move_to(SEPTEMBER.replace(month=12))
+        services.spend(holder_id="ada", amount=1, idempotency_key="t")
+    assert broken_laws() == set()
+
+
+def test_what_rolls_over_is_cut_to_the_cap_of_the_period_that_begins(db):
+    roll_over()
+    rows = Entry.objects.exclude(kind__in=("spend", "adjust", "hold", "release")).order_by("holder_id", "sequence")
+    assert [(row.holder_id, row.kind, row.amount) for row in rows] == [
+        ("ada", "grant", 5), ("ada", "grant", 100), ("ada", "revoke", -4), ("ada", "revoke", -40), ("ada", "grant", 100),
+        ("ben", "grant", 100), ("ben", "revoke", -40), ("ben", "grant", 100), ("ben", "revoke", -60), ("ben", "revoke", -40),
+        ("ben", "grant", 100),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ["ada", "ben"])
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "jsonb_set(counterpart::jsonb, '{terms,rollover_cap}', '59')::json",
+        "jsonb_set(counterpart::jsonb, '{terms,rollover_cap}', '70')::json",
+    ],
+)
+def test_a_period_that_keeps_more_or_less_than_its_cap_is_found(db, of, tampering):
+    from django.db import connection
+
+    roll_over()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ledger_entry DISABLE TRIGGER append_only")
+        cursor.execute(f"UPDATE ledger_entry SET counterpart = {tampering} WHERE sequence = 1 AND holder_id = %s", [of])
+        cursor.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only")
+    assert "recurring" in broken_laws()
+
+
 # Skipped periods -------------------------------------------------------------------------------------
 
 SEPTEMBER = datetime(2022, 9, 1, tzinfo=UTC)

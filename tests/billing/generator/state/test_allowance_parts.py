@@ -219,16 +219,17 @@ def test_a_withdrawn_end_brings_what_it_had_cut_off_with_the_order() -> None:
     assert findings_of("credits", "ledger", "billing") == []
 
 
-def test_an_order_that_begins_in_the_past_leaves_what_has_expired_to_a_run() -> None:
+def test_an_order_that_begins_in_the_past_grants_at_once_what_has_not_expired() -> None:
     holder = unique("holder")
     move(holder, day(3, 10))
     subscription = SubscriptionFactory(
         customer=CustomerFactory(holder_id=holder).ref, plan=plan_of(100, "10.00", MONTH), started_at=day(1)
     )
-    assert granted(holder) == []
+    assert granted(holder) == [("03-01", 100)]
     spend_at(holder, day(4), 100)
     run_at(holder, subscription, day(4))
-    assert [amount for *_, amount in claims(subscription)] == [0, 0, 0, 100]
+    assert [amount for *_, amount in claims(subscription)] == [0, 0, 100, 100]
+    assert findings_of("credits", "ledger", "billing") == []
 
 
 @pytest.mark.parametrize(("quantity", "amount"), [("1.5", 10), ("0.1", 0)])
@@ -244,6 +245,72 @@ def test_fractions_of_credits_are_rounded_down_for_each_period(quantity: str, am
     assert run_at(holder, subscription, day(3)).allowances == []
 
 
+# What rolls over -------------------------------------------------------------------------------------
+
+
+def test_the_first_microsecond_of_a_period_finds_what_rolled_over_and_its_allowance_without_a_run() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, rollover_cap=30))
+    spend_at(holder, day(2) - INSTANT, 100)
+    spend_at(holder, day(2), 100)
+    move(holder, day(3) + INSTANT)
+    spend(holder, 60)
+    spend_at(holder, day(4), 130)
+    assert granted(holder) == [("01-01", 100), ("02-01", 100), ("03-01", 100), ("04-01", 100)]
+    run_at(holder, subscription, day(4))
+    assert [amount for *_, amount in claims(subscription)] == [100] * 4
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)
+    assert run_at(holder, subscription, day(4)).allowances == []
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+def test_periods_of_what_rolls_over_that_a_long_pause_skips_are_claimed_without_credits() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, rollover_cap=150))
+    run_at(holder, subscription, day(1))
+    spend_at(holder, day(4, 10, 2031), 250)
+    assert granted(holder) == [("01-01", 100), ("02-01", 100), ("03-01", 100), ("04-01", 100)]
+    run_at(holder, subscription, day(4, 10, 2031))
+    assert [amount for *_, amount in claims(subscription)] == [100, *[0] * 24, 100, 100, 100]
+    assert (available(holder), run_at(holder, subscription, day(4, 10, 2031)).allowances) == (0, [])
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+def test_an_order_that_begins_in_the_past_grants_at_once_what_would_have_rolled_over() -> None:
+    holder = unique("holder")
+    move(holder, day(4, 10))
+    customer = CustomerFactory(holder_id=holder)
+    plan = plan_of(100, "10.00", MONTH, rollover_cap=150)
+    subscription = SubscriptionFactory(customer=customer.ref, plan=plan, started_at=day(1))
+    assert granted(holder) == [("02-01", 50), ("03-01", 100), ("04-01", 100)]
+    spend_at(holder, day(5), 150 + 100)
+    run_at(holder, subscription, day(5))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(6))]
+    assert (available(holder), findings_of("credits", "ledger", "billing")) == (0, [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_can_be_spent_of_what_rolls_over_is_what_a_sum_by_hand_says(seed: int) -> None:
+    """A calculator that knows neither lots nor claims: each month keeps the cap and brings its allowance."""
+    chance = random.Random(seed)
+    amount, cap = chance.choice([50, 100]), chance.choice([0, 30, 120, 260])
+    holder, subscription = ordered(plan_of(amount, "10.00", MONTH, rollover_cap=cap))
+    left = amount
+    for month in range(1, 12):
+        for number in sorted(chance.sample(range(1, 28), 2)):
+            move(holder, day(month, number))
+            used = chance.randrange(0, left + 1)
+            with pytest.raises(InsufficientCredits):
+                spend(holder, left + 1)
+            if used:
+                spend(holder, used)
+            left -= used
+        if chance.random() < 0.3:
+            run_at(holder, subscription, day(month, 28))
+        left = min(left, cap) + amount
+    run_at(holder, subscription, day(12))
+    assert available(holder) == left
+    assert findings_of("credits", "ledger", "billing") == []
+
+
 # Late, in steps and in time --------------------------------------------------------------------------
 
 
@@ -254,6 +321,8 @@ WISHES: dict[str, Callable[[], dict[str, Any]]] = {
     "full": lambda: {"plan": plan_of(1000, "50.00", MONTH), "allowance_change": AllowanceChange.FULL},
     "a year": lambda: {"plan": plan_of(1200, "120.00", YEAR)},
     "a week": lambda: {"plan": plan_of(25, "2.50", Interval(IntervalUnit.WEEK))},
+    "rolling over": lambda: {"plan": plan_of(310, "31.00", MONTH, rollover_cap=45)},
+    "rolling over weekly": lambda: {"plan": plan_of(40, "2.50", Interval(IntervalUnit.WEEK), rollover_cap=100)},
     "an end": lambda: {"ends_at": day(3, 6), "sets_end": True},
     "a pause": lambda: {"paused": True},
     "no pause": lambda: {"paused": False},
@@ -261,11 +330,20 @@ WISHES: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"per_quantity_of": "fee"},
+    {"rollover_cap": 0},
+    {"rollover_cap": 60},
+    {"rollover_cap": 150, "per_quantity_of": "fee"},
+]
+
+
 def live(seed: int, runs: str) -> tuple[list[int], list[tuple[str, str, int]]]:
     """What could be spent at the instants of a life of three months, and its claims in the end."""
     chance = random.Random(seed)
     amount, billing_day = chance.choice([100, 310, 7]), chance.choice([None, day(1, 15), day(1, 28)])
-    plan = plan_of(amount, "31.00", MONTH, **chance.choice([{}, {"per_quantity_of": "fee"}]))
+    plan = plan_of(amount, "31.00", MONTH, **chance.choice(KINDS))
     holder, subscription = ordered(plan, started_at=day(1, chance.choice([1, 5, 20])), anchor_at=billing_day)
     orders = {}
     for name in chance.sample(sorted(WISHES), 3):
@@ -289,6 +367,10 @@ def live(seed: int, runs: str) -> tuple[list[int], list[tuple[str, str, int]]]:
         used = random.Random(f"{seed}-{n}").randrange(0, 60)
         if 0 < used <= spendable[-1]:
             spend(holder, used)
+        held = random.Random(f"{seed}-{n}-held").choice([0, 0, 25])
+        if 0 < held <= available(holder):
+            expires_at = now + timedelta(days=13, hours=7)
+            services.hold(holder_id=holder, amount=held, expires_at=expires_at, idempotency_key=f"hold-{n}")
     run_at(holder, subscription, day(4))
     assert findings_of("credits", "ledger", "billing") == []
     assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)

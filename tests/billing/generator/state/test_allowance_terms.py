@@ -232,13 +232,13 @@ def test_another_quantity_and_another_credit_type_set_other_terms() -> None:
     assert (available(holder), next_grant(holder), next_grant(holder, "sms")) == (0, None, "2029-04-01")
 
 
-@pytest.mark.parametrize("name", ["rolls over", "pays usage", "pays invoices"])
+@pytest.mark.parametrize("name", ["rolls over for usage", "pays usage", "pays invoices"])
 def test_what_runs_grant_in_an_order_of_their_own_has_no_terms(name: str) -> None:
     holder, pays = unique("holder"), NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
     move(holder, day(1))
     customer = CustomerFactory(holder_id=holder, **({"credits": pays} if name == "pays invoices" else {}))
-    allowance = {"amount": 100} | ({"rollover_cap": 50} if name == "rolls over" else {})
-    prices = [recurring(), *([metered(credits={"credit_type": "credits", "per_unit": "1"})] if name == "pays usage" else [])]
+    allowance = {"amount": 100} | ({"rollover_cap": 50} if name == "rolls over for usage" else {})
+    prices = [recurring(), *([metered(credits={"credit_type": "credits", "per_unit": "1"})] if "usage" in name else [])]
     plan = PlanFactory(prices=prices, interval=MONTH, allowance=allowance)
     subscription = SubscriptionFactory(customer=customer.ref, plan=plan.code, started_at=day(1))
     for month in (1, 2):

@@ -21,8 +21,14 @@ from billing.rating.periods import Interval, IntervalUnit, Schedule, add_months
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique
 from tests.billing.generator.run.test_generate import bill
+from tests.billing.generator.state.test_allowance_changes import MONTH, day, move, ordered, plan_of, run_at
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _clocks(settings: Any) -> None:
+    settings.LEDGER = settings.LEDGER | {"TEST_CLOCKS": True}
 
 
 def midnight() -> datetime:
@@ -98,9 +104,9 @@ def test_periods_that_are_over_are_not_granted_when_their_credits_would_have_exp
 
 
 def test_unspent_credits_roll_over_up_to_the_cap() -> None:
-    holder, subscription = with_allowance(100, 150, months_ago=3)
-    for month in [-3, -2, -1, 0]:
-        bill(subscription, add_months(midnight(), month))
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, rollover_cap=150))
+    for month in (1, 2, 3, 4):
+        run_at(holder, subscription, day(month))
     # 100; 100 + 100; of 200 only 150 go along, + 100; of 250 only 150, + 100.
     expected = [("grant", 100), ("grant", 100), ("revoke", -50), ("grant", 100), ("revoke", -50), ("revoke", -50), ("grant", 100)]
     assert movements(holder) == expected
@@ -124,39 +130,36 @@ def test_a_late_run_grants_only_what_has_not_lapsed(cap: int, months_ago: int, g
 
 
 @pytest.mark.parametrize("spent", [0, 30, 100])
-def test_what_an_earlier_run_granted_lapses_first(spent: int) -> None:
-    holder, subscription = with_allowance(100, 150, months_ago=3)
-    bill(subscription, add_months(midnight(), -3))
+def test_what_is_older_lapses_first_however_late_the_run(spent: int) -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, rollover_cap=150))
     if spent:
         services.spend(holder_id=holder, amount=spent, idempotency_key="used")
-    bill(subscription, midnight())
+    run_at(holder, subscription, day(4))
     # As month by month: of what was unspent at the start of each, the newest 150 go along.
     assert reads.balance(holder).available == 250
-    assert sum(amount for kind, amount in movements(holder) if kind == "revoke") == -(100 - spent)
+    assert sum(amount for kind, amount in movements(holder) if kind == "revoke") == -(150 - spent)
+    assert [lot.effective_at for lot in reads.balance(holder).lots] == [day(2), day(3), day(4)]
 
 
-@pytest.mark.parametrize(("is_in_time", "revoked", "left"), [(True, -80, 40), (False, 0, 120)])
-def test_what_rolls_over_can_be_spent_until_a_run_revokes_what_is_above_the_cap(
-    is_in_time: bool, revoked: int, left: int
-) -> None:
-    holder, subscription = with_allowance(100, 20, months_ago=1)
-    bill(subscription, add_months(midnight(), -1))
+@pytest.mark.parametrize("is_in_time", [True, False])
+def test_what_is_above_the_cap_can_be_spent_only_until_its_period_ends(is_in_time: bool) -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, rollover_cap=20))
     if is_in_time:
-        bill(subscription, midnight())
+        run_at(holder, subscription, day(2))
+    move(holder, day(2))
     services.spend(holder_id=holder, amount=80, idempotency_key="used")
-    bill(subscription, midnight())
-    assert sum(amount for kind, amount in movements(holder) if kind == "revoke") == revoked
-    assert reads.balance(holder).available == left
+    run_at(holder, subscription, day(2))
+    assert movements(holder) == [("grant", 100), ("revoke", -80), ("grant", 100), ("spend", -80)]
+    assert reads.balance(holder).available == 40
 
 
-def test_only_unspent_allowance_counts_for_the_cap():
-    holder, subscription = with_allowance(100, 30, months_ago=1)
+def test_only_unspent_allowance_counts_for_the_cap() -> None:
+    holder, subscription = ordered(plan_of(100, "10.00", MONTH, rollover_cap=30))
     services.grant(holder_id=holder, amount=1000, idempotency_key="bought")
-    bill(subscription, add_months(midnight(), -1))
     # Promotional credits go first: 80 of the allowance, and nothing of what was bought.
     services.spend(holder_id=holder, amount=80, idempotency_key="used")
-    bill(subscription, midnight())
-    assert movements(holder) == [("grant", 1000), ("grant", 100), ("spend", -80), ("grant", 100)]
+    run_at(holder, subscription, day(2))
+    assert movements(holder) == [("grant", 100), ("grant", 1000), ("spend", -80), ("grant", 100)]
     assert reads.balance(holder).available == 1120
 
 
@@ -187,12 +190,13 @@ def test_another_plan_gives_back_the_rest_of_the_allowance_and_grants_its_share_
     assert movements(holder)[3:] == [("grant", 9000)]
 
 
-def test_runs_of_usage_alone_grant_nothing_and_lose_nothing():
+def test_runs_of_usage_alone_claim_nothing_of_what_the_order_granted_and_lose_nothing():
     holder, subscription = with_allowance(10, 1000, months_ago=6, prices=[metered()])
     for month in range(-6, 1):
         bill(subscription, add_months(midnight(), month), only=Scope.USAGE)
-    assert movements(holder) == []
+    assert not Claim.objects.filter(subscription=subscription.pk, kind=Claim.Kind.ALLOWANCE).exists()
     bill(subscription, midnight(), only=Scope.RECURRING)
+    assert Claim.objects.filter(subscription=subscription.pk, kind=Claim.Kind.ALLOWANCE).count() == 7
     assert movements(holder) == [("grant", 10)] * 7
 
 
