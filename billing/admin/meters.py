@@ -1,8 +1,8 @@
 """Pages of meters, and the form that writes one, with a trial of its expression. A change is a new version."""
 
-import json
 import re
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 from django import forms
 from django.contrib import admin
@@ -27,39 +27,37 @@ from ledger.staff.kit.filters import text
 from ledger.staff.kit.form_fields import Shown
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.values import MAX_METADATA_BYTES, InvalidValue, Metadata
+from ledger.staff.kit.rows import KeysField, text_cell
+from ledger.values import InvalidValue, Metadata
 
 VERSIONS_SHOWN = 50
 NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 
 
-class PropertiesField(forms.CharField):
-    """The properties of an event: a name and a value on each line, or an object as an event has it."""
+class PropertiesField(KeysField):
+    """The properties of an event: a row has a name and a value. A value that is a number is one."""
 
-    def clean(self, value: Any) -> str:
-        """Return the properties as the text of an object, checked; empty without properties."""
-        typed = str(super().clean(value) or "").strip()
-        if typed and not typed.startswith(("{", "[")):
-            typed = json.dumps(dict(map(self._property, filter(str.strip, typed.splitlines()))))
+    def __init__(self, **options: Any) -> None:
+        cells = {"name": text_cell("Property", placeholder="input_tokens"), "value": text_cell("Value", placeholder="8")}
+        super().__init__(cells, noun="Property", **options)
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        for number, row in enumerate(rows):
+            if not row.get("name"):
+                self.refuse(number, "name", "Type the name of the property.")
+        properties = {name: _number_in(value) for name, value in super().value_of(rows).items()}
         kind = Metadata()
-        if typed:
-            try:
-                kind.check(kind.read(json.loads(typed, parse_constant=_refuse)))
-            except InvalidValue as error:
-                raise ValidationError(error.detail) from None
-            except (ValueError, RecursionError):
-                raise ValidationError("This must have a name and a value on each line, such as input_tokens = 8.") from None
-        return typed
-
-    def _property(self, line: str) -> tuple[str, Any]:
-        name, sign, value = (part.strip() for part in line.partition("="))
-        if not (name and sign):
-            raise ValidationError(f"“{line.strip()[:60]}” is not a name and a value, such as input_tokens = 8.")
-        return name, (float(value) if "." in value else int(value)) if NUMBER.fullmatch(value) else value
+        try:
+            kind.check(kind.read(properties))
+        except InvalidValue as error:
+            raise ValidationError(error.detail) from None
+        return properties
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
+def _number_in(value: str) -> Any:
+    if not NUMBER.fullmatch(value):
+        return value
+    return float(value) if "." in value else int(value)
 
 
 class MeterForm(OrderForm, RequestForm[NewMeter]):
@@ -80,9 +78,7 @@ class MeterForm(OrderForm, RequestForm[NewMeter]):
         "properties": PropertiesField(
             label="Try it with these properties",
             required=False,
-            max_length=MAX_METADATA_BYTES,
-            help_text="A name and a value on each line. The next page shows the value of an event that has them.",
-            widget=lines_widget("input_tokens = 8\noutput_tokens = 15"),
+            help_text="The next page shows the value of an event that has them.",
         ),
         "reason": REASON,
     }
@@ -127,10 +123,10 @@ def sentences_of(meter: Meter) -> list[str]:
     ]
 
 
-def _trial(meter: Meter, properties: str) -> list[str]:
-    if not properties or not meter.expression:
+def _trial(meter: Meter, typed: dict[str, Any] | None) -> list[str]:
+    if not typed or not meter.expression:
         return []
-    expression, typed = parse_expression(meter.expression), json.loads(properties)
+    expression = parse_expression(meter.expression)
     try:
         quantity = expression.quantity_of(typed)
     except NotComputable as wrong:

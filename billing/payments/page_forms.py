@@ -18,9 +18,10 @@ from billing.rating.money import money_text
 from ledger.staff.approvals import NoStake, Stake, StakeRule
 from ledger.staff.credit_amounts import CreditAmountsForm
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown, purpose_field
+from ledger.staff.kit.form_fields import Shown
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
+from ledger.staff.kit.rows import purpose_field
 from ledger.units import purpose_words
 
 MAX_PACKS_NAMED = 200
@@ -47,8 +48,7 @@ class PackForm(OrderForm, CreditAmountsForm[NewPack]):
         "applies_to": Shown(
             label="Pay only for",
             make=purpose_field,
-            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value, such as "
-            "member=ada. No automatic top-up can buy such a pack.",
+            help="Without a row: everything. Each further value of a label has a row. No automatic top-up can buy such a pack.",
         ),
         "valid_from": Shown(label="On sale from", help="Empty: from now on."),
         "valid_until": Shown(label="On sale until", help="Empty: without an end."),

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ledger.errors import Invalid, OutcomeUnknown
 from ledger.keys import api_keys
@@ -28,6 +28,7 @@ from ledger.staff.kit.cells import row_url, timestamp
 from ledger.staff.kit.columns import Column
 from ledger.staff.kit.form_fields import Shown, made
 from ledger.staff.kit.pages import ReadOnlyAdmin, actor, form_page, operation
+from ledger.staff.kit.rows import KeysField, text_cell, with_more_rows
 from ledger.staff.links import holder_url
 from ledger.units import unit_of
 from ledger.values import CREDIT_TYPE, Choice, Labels, ListOf
@@ -39,22 +40,9 @@ def _scope_boxes(scopes: ListOf, shown: Shown) -> forms.Field:
     return forms.MultipleChoiceField(choices=choices, widget=UnfoldAdminCheckboxSelectMultipleWidget())
 
 
-class LabelsField(forms.CharField):
-    """Labels, each as name=value on a line of its own."""
-
-    def to_python(self, value: Any) -> Any:
-        """Return the labels by name; refuse a line that is no label, and a name that stands there twice."""
-        labels: dict[str, str] = {}
-        for line in filter(None, map(str.strip, (super().to_python(value) or "").splitlines())):
-            name, separator, text = (part.strip() for part in line.partition("="))
-            if not separator or name in labels:
-                raise forms.ValidationError("Write each label once, as name=value on a line of its own.")
-            labels[name] = text
-        return labels
-
-
-def _label_lines(labels: Labels, shown: Shown) -> forms.Field:
-    return LabelsField(widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}))
+def _label_rows(labels: Labels, shown: Shown) -> forms.Field:
+    cells = {"name": text_cell("Label", placeholder="member"), "value": text_cell("Value", placeholder="ada")}
+    return KeysField(cells, noun="Label")
 
 
 NEW_KEY = {
@@ -62,9 +50,8 @@ NEW_KEY = {
     "scopes": Shown(make=_scope_boxes),
     "holder_id": Shown(label="Holder", help="The only holder that the key can use; empty for all holders."),
     "labels": Shown(
-        make=_label_lines,
-        help="Each as name=value on a line of its own, such as member=ada. All that the key writes carries them, it can name no "
-        "other values, and it sees only entries that carry them.",
+        make=_label_rows,
+        help="All that the key writes carries them, it can name no other values, and it sees only entries that carry them.",
     ),
     "expires_at": Shown(help="The time, in UTC, from which the API refuses the key; empty for never."),
     "requests_per_second": Shown(help="How many calls a second one process accepts; empty for the settings' limit."),
@@ -195,7 +182,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def create_view(self, request: HttpRequest) -> HttpResponse:
         """Make a key, and show it in this one response; it is stored nowhere, not even in the session."""
         form = KeyForm(request.POST or None, initial=_asked(request))
-        if request.method == "POST" and form.is_valid():
+        if "more" in request.POST:
+            form = KeyForm(initial=with_more_rows(form, request.POST["more"]))
+        elif request.method == "POST" and form.is_valid():
             try:
                 given = {name: value for name, value in form.cleaned_data.items() if value not in (None, "", {})}
                 with staff_log.during(request):

@@ -43,9 +43,10 @@ from ledger.staff.approvals import NoStake, Stake, StakeRule
 from ledger.staff.credit_amounts import CreditAmountsForm
 from ledger.staff.credit_types import fact_writer
 from ledger.staff.dry_runs import RequestT, dry_run_of
-from ledger.staff.kit.form_fields import Shown, made, purpose_field
+from ledger.staff.kit.form_fields import Shown, made
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin, describe
+from ledger.staff.kit.rows import purpose_field
 from ledger.staff.links import account_url, entry_url
 from ledger.units import unit_of
 from ledger.values import HOLDER_ID, Holder
@@ -173,8 +174,8 @@ class GrantForm(RecipientForm[GrantRequest]):
         "applies_to": Shown(
             label="Pays only for",
             make=purpose_field,
-            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value, such as "
-            "member=ada. Spends and holds of other things pass these credits over.",
+            help="Without a row: everything. Each further value of a label has a row. "
+            "Spends and holds of other things pass these credits over.",
         ),
         "paid": Shown(at="/paid_minor", label="Paid", help="What was paid, without tax."),
         "currency": Shown(help="Of what was paid, such as EUR."),
@@ -258,7 +259,7 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
         "applies_to": Shown(
             label="Pays only for",
             make=purpose_field,
-            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value.",
+            help="Without a row: everything. Each further value of a label has a row.",
         ),
         "expiry": Shown(help="When the credits of a period expire; rollover keeps unspent credits up to a cap."),
         "expires_after_days": Shown(label="Days", help="With after_days: how many days after the start of the period."),

@@ -38,10 +38,11 @@ from billing.reads.document_names import TITLES
 from ledger.staff.approvals import NoStake
 from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown, as_typed, purpose_field
+from ledger.staff.kit.form_fields import Shown, as_typed
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, KeyedForm
 from ledger.staff.kit.money_fields import MoneyField
 from ledger.staff.kit.pages import ReadOnlyAdmin
+from ledger.staff.kit.rows import purpose_field
 from ledger.units import units_of
 from ledger.values import MAX_AMOUNT
 
@@ -91,8 +92,8 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             label="Pay only for",
             at="/allowance/applies_to",
             make=purpose_field,
-            help="Empty for everything. Each rate on a line of its own, and each value of a label as label=value, such as "
-            "member=ada. Then they pay neither invoices nor usage of events.",
+            help="Without a row: everything. Each further value of a label has a row. "
+            "Then they pay neither invoices nor usage of events.",
         ),
         "allowance_unit": Shown(
             label="Granted every",

@@ -46,7 +46,7 @@ PRORATIONS: Final = {
     Proration.NONE: "not divided: changes within it are free",
 }
 ROUNDINGS: Final = {Rounding.NONE: "", Rounding.UP: "up", Rounding.DOWN: "down", Rounding.HALF_UP: "half up"}
-TIMES: Final = "×"
+FACTOR_WORDS: Final = {"divide_by": "divided by", "multiply_by": "multiplied by"}
 
 
 def _column(model: str) -> str:
@@ -170,6 +170,7 @@ AT_FIELD: Final = {
     "conversion": "conversion_factor",
     "conversion/divide_by": "conversion_factor",
     "conversion/multiply_by": "conversion_factor",
+    "conversion/way": "conversion_way",
     "conversion/rounding": "conversion_rounding",
     "conversion/decimals": "conversion_decimals",
     "interval": "interval_unit",
@@ -237,11 +238,11 @@ FIELDS: Final[dict[str, Shown]] = {
         help="A name, the price, and the values of properties that these events have. Each further value has a row below. "
         "The price above is for all other events.",
     ),
+    "conversion_way": Shown(
+        label="Before tiers count, the quantity is", value=Choice(FACTOR_WORDS), words=FACTOR_WORDS, initial="divide_by"
+    ),
     "conversion_factor": Shown(
-        label="Divide the quantity by",
-        value=Text(most=40),
-        placeholder="1000000000",
-        help="Before tiers count: 1000000000 makes GB of bytes. “× 1.2” multiplies.",
+        label="this number", value=Text(most=40), help="Divided by 1000000000, bytes become GB. Empty: it stays as it is."
     ),
     "conversion_rounding": Shown(label="and round it", value=Choice(Rounding), unset="not", words=ROUNDINGS),
     "conversion_decimals": Shown(label="to this number of decimals", value=Integer(least=0, most=DECIMAL_PLACES)),
@@ -359,7 +360,7 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
 
     price: dict[str, Any] = {name: as_json(value(name)) for name in PLAIN}
     price |= {name: value(name) for name in ROWS if value(name)}
-    conversion = conversion_typed(value("conversion_factor"), value("conversion_rounding"), value("conversion_decimals"))
+    conversion = conversion_typed(*(value(f"conversion_{name}") for name in ("way", "factor", "rounding", "decimals")))
     if conversion:
         price["conversion"] = conversion
     if value("credits_per_unit") is not None:
@@ -375,12 +376,11 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in price.items() if each is not None}
 
 
-def conversion_typed(factor: str | None, rounding: str | None, decimals: int | None) -> dict[str, Any]:
+def conversion_typed(way: str | None, factor: str | None, rounding: str | None, decimals: int | None) -> dict[str, Any]:
     """Return the conversion of the typed fields; empty if no field has a value."""
     typed: dict[str, Any] = {"rounding": rounding, "decimals": decimals}
     if factor is not None:
-        name = "multiply_by" if factor.startswith(TIMES) else "divide_by"
-        typed[name] = factor.removeprefix(TIMES).strip()
+        typed[way or "divide_by"] = factor.strip()
     return {name: each for name, each in typed.items() if each is not None}
 
 
@@ -395,7 +395,8 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     conversion = definition.get("conversion")
     if conversion:
         times = conversion.get("multiply_by")
-        typed["conversion_factor"] = conversion["divide_by"] if times is None else f"{TIMES} {times}"
+        typed["conversion_way"] = "divide_by" if times is None else "multiply_by"
+        typed["conversion_factor"] = conversion["divide_by"] if times is None else times
         rounding = conversion.get("rounding", Rounding.NONE)
         if rounding != Rounding.NONE:
             typed |= {"conversion_rounding": rounding, "conversion_decimals": conversion.get("decimals", 0)}

@@ -21,7 +21,6 @@ from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
-    UnfoldAdminTextareaWidget,
 )
 from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
@@ -145,35 +144,6 @@ class UTCField(forms.DateTimeField):
         """Return it in UTC, in the typed form."""
         with timezone.override(UTC):
             return super().prepare_value(value)
-
-
-class PurposeField(forms.CharField):
-    """What credits can pay for: a rate, or label=value, on each line."""
-
-    def to_python(self, value: Any) -> Any:
-        """Return it as a request has it; None for everything."""
-        if isinstance(value, dict):
-            return value
-        purpose: dict[str, Any] = {}
-        for line in filter(None, map(str.strip, (super().to_python(value) or "").splitlines())):
-            name, is_label, text = (part.strip() for part in line.partition("="))
-            if is_label:
-                purpose.setdefault("labels", {}).setdefault(name, []).append(text)
-            else:
-                purpose.setdefault("rates", []).append(name)
-        return purpose or None
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the lines of a value."""
-        if not isinstance(value, dict):
-            return value
-        labels = [f"{label}={each}" for label, values in value.get("labels", {}).items() for each in values]
-        return "\n".join([*value.get("rates", ()), *labels])
-
-
-def purpose_field(value: Value, shown: Shown) -> forms.Field:
-    """The field of what credits can pay for."""
-    return PurposeField(widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}))
 
 
 class YesNoField(forms.TypedChoiceField):

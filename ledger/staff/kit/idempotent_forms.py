@@ -46,7 +46,7 @@ from ledger.staff.approvals import NoStake, StakeRule
 from ledger.staff.kit.form_fields import Shown, TextInput, as_json, as_typed, made
 from ledger.staff.kit.money_fields import HasCurrency, money
 from ledger.staff.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
-from ledger.staff.kit.rows import MORE_ROWS, RowsField, TypedRows, unescaped
+from ledger.staff.kit.rows import RowsField, TypedRows, unescaped, with_more_rows
 from ledger.values import FieldError, Integer
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -245,10 +245,7 @@ class KeyedForm(ReasonForm):
         Args:
             what: the name of a field with rows, or what the form's own button says.
         """
-        typed = {name: field.widget.value_from_datadict(self.data, self.files, name) for name, field in self.fields.items()}
-        if isinstance(typed.get(what), TypedRows):
-            typed[what] = TypedRows([*typed[what], *({} for _ in range(MORE_ROWS))])
-        return typed
+        return with_more_rows(self, what)
 
     def hidden_values(self) -> dict[str, Any]:
         """Return everything that sends the form again: cleaned values, and the typed text of the others."""

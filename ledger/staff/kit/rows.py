@@ -17,8 +17,9 @@ from django import forms
 from django.core.exceptions import ValidationError
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from ledger.staff.kit.form_fields import UTCField
+from ledger.staff.kit.form_fields import Shown, UTCField
 from ledger.staff.kit.money_fields import HasCurrency, MoneyField
+from ledger.values import Value
 
 MAX_ROWS: Final = 1000
 """The rows that a page sends at most; declarations have lower limits."""
@@ -242,6 +243,18 @@ def unescaped(parts: Sequence[str]) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 
 
+def with_more_rows(form: forms.Form, what: str) -> dict[str, Any]:
+    """Return the values typed into a form, as first values of another one, with MORE_ROWS more in a field with rows.
+
+    Args:
+        what: the name of the field; another name gives no more rows.
+    """
+    typed = {name: field.widget.value_from_datadict(form.data, form.files, name) for name, field in form.fields.items()}
+    if isinstance(typed.get(what), TypedRows):
+        typed[what] = TypedRows([*typed[what], *({} for _ in range(MORE_ROWS))])
+    return typed
+
+
 # Cells -----------------------------------------------------------------------------------------------
 
 
@@ -312,3 +325,47 @@ class NamesField(RowsField):
     def rows_of(self, value: Any) -> list[dict[str, Any]]:
         (name,) = self.columns
         return [{name: each} for each in value]
+
+
+class PurposeField(RowsField):
+    """What credits can pay for: a row has a rate, or a label and one of its values. No row: everything."""
+
+    def __init__(self, **options: Any) -> None:
+        cells = {
+            "rate": text_cell("Rate", references="rate_code"),
+            "label": text_cell("or label", placeholder="member"),
+            "value": text_cell("with value", placeholder="ada"),
+        }
+        super().__init__(cells, noun="Row", **options)
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        purpose: dict[str, Any] = {}
+        for number, row in enumerate(rows):
+            rate, label, value = (row.get(column, "") for column in self.columns)
+            if rate and (label or value):
+                self.refuse(number, "rate", "Type a rate or a label in a row, not both.")
+            elif rate:
+                purpose.setdefault("rates", []).append(rate)
+            elif label and value:
+                purpose.setdefault("labels", {}).setdefault(label, []).append(value)
+            else:
+                self.refuse(number, "value" if label else "label", "A label and its value belong together.")
+        return purpose
+
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        labels = [{"label": label, "value": each} for label, values in value.get("labels", {}).items() for each in values]
+        return [*({"rate": rate} for rate in value.get("rates", ())), *labels]
+
+    def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
+        kind, name, *place = [*parts, "", ""]
+        if kind == "rates":
+            places, place = [(number, "rate") for number, row in enumerate(rows) if row.get("rate")], [name]
+        else:
+            places = [(number, "value") for number, row in enumerate(rows) if name and row.get("label") == name]
+        index = int(place[0]) if place and place[0].isdecimal() else 0
+        return places[min(index, len(places) - 1)] if places else None
+
+
+def purpose_field(value: Value, shown: Shown) -> forms.Field:
+    """Return the field of what credits can pay for."""
+    return PurposeField()

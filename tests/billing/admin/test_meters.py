@@ -1,6 +1,5 @@
 """Pages of meters: the form with its trial, and the versions."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,8 +9,9 @@ from billing.admin.meters import PropertiesField
 from billing.metering.meters import create_meter
 from billing.metering.usage import NewEvent, take_in
 from billing.models import Meter
+from ledger.staff.kit.rows import TypedRows
 from tests.billing.admin.conftest import client
-from tests.billing.admin.test_order_forms import hidden_values, send_both_steps, send_first_step, text_of_response
+from tests.billing.admin.test_order_forms import hidden_values, rows_typed, send_both_steps, send_first_step, text_of_response
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, unique
 from tests.ledger.staff.admin_site import operator
 
@@ -21,11 +21,19 @@ __all__ = ["client"]
 
 METERS = "/admin/billing/meter"
 TOKENS = "round(properties.input_tokens * 1.5 + properties.output_tokens, 2)"
-TRIAL = '{"input_tokens": 8, "output_tokens": "15"}'
+PROPERTIES = {"input_tokens": 8, "output_tokens": "15"}
+
+
+def properties_typed(**properties: str) -> dict[str, str]:
+    """The rows of properties for a trial, as a browser sends them."""
+    return rows_typed("properties", *({"name": name, "value": value} for name, value in properties.items()))
+
+
+TRIAL = properties_typed(input_tokens="8", output_tokens="15")
 
 
 def test_the_first_step_tries_the_expression_and_writes_nothing(client: Any) -> None:
-    values = {"code": unique("tokens"), "expression": TOKENS, "properties": TRIAL}
+    values = {"code": unique("tokens"), "expression": TOKENS} | TRIAL
     first = send_first_step(client, f"{METERS}/add/", values)
     shown = text_of_response(first)
     assert f"The value of an event of {values['code']} is {TOKENS}." in shown
@@ -40,17 +48,17 @@ def test_the_first_step_tries_the_expression_and_writes_nothing(client: Any) -> 
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
-        ('{"input_tokens": 8}', "/properties/output_tokens: the expression of the meter needs this property."),
+        ({"input_tokens": "8"}, "/properties/output_tokens: the expression of the meter needs this property."),
         (
-            '{"input_tokens": 8, "output_tokens": "many"}',
+            {"input_tokens": "8", "output_tokens": "many"},
             "is refused: /properties/output_tokens: the expression of the meter",
         ),
-        ("{}", "is refused: /properties/input_tokens"),
-        ("", "Recorded events keep their value."),
+        ({}, "Recorded events keep their value."),
     ],
 )
-def test_a_trial_that_has_no_value_says_why(client: Any, properties: str, sentence: str) -> None:
-    first = send_first_step(client, f"{METERS}/add/", {"code": "tokens", "expression": TOKENS, "properties": properties})
+def test_a_trial_that_has_no_value_says_why(client: Any, properties: dict[str, str], sentence: str) -> None:
+    values = {"code": "tokens", "expression": TOKENS} | properties_typed(**properties)
+    first = send_first_step(client, f"{METERS}/add/", values)
     assert first.status_code == 200
     assert sentence in text_of_response(first)
     assert "With these properties" not in text_of_response(first)
@@ -62,32 +70,33 @@ def test_a_trial_that_has_no_value_says_why(client: Any, properties: str, senten
         ({"expression": "properties.a +"}, "expression"),
         ({"expression": "1" * 501}, "expression"),
         ({"code": "to kens"}, "code"),
-        ({"properties": "[" * 8000}, "properties"),
+        ({"properties-0-name": "", "properties-0-value": "8"}, "properties"),
     ],
 )
 def test_a_bad_value_is_refused_at_its_field_and_nothing_is_written(client: Any, change: dict[str, str], field: str) -> None:
     before = Meter.objects.count()
-    response = send_first_step(client, f"{METERS}/add/", {"code": "tokens", "expression": TOKENS, "properties": TRIAL} | change)
+    response = send_first_step(client, f"{METERS}/add/", {"code": "tokens", "expression": TOKENS} | TRIAL | change)
     assert (response.status_code, list(response.context_data["form"].errors)) == (422, [field])
     assert Meter.objects.count() == before
 
 
 @pytest.mark.parametrize(
-    "text",
+    "row",
     [
-        "{", "[1]", "7", '{"a": NaN}', "[" * 8000, '{"a": ' + "[" * 900 + "]" * 900 + "}", '{"a": ' + "1" * 5000 + "}",
-        '{"a": 1e400}', '{"a": "\\u0000"}', '{"' + "a" * 65 + '": 1}',
+        {"name": "a" * 65, "value": "1"}, {"name": "a", "value": "1" * 20_000}, {"name": "a", "value": "x\x00"},
+        {"name": "", "value": "8"},
     ],
 )  # fmt: skip
-def test_properties_that_no_event_may_have_are_refused(text: str) -> None:
+def test_properties_that_no_event_may_have_are_refused(row: dict[str, str]) -> None:
+    assert PropertiesField().clean(TypedRows([{"name": "a", "value": "1" * 5_000}])) == {"a": "1" * 5_000}
     with pytest.raises(ValidationError):
-        PropertiesField().clean(text)
+        PropertiesField().clean(TypedRows([row]))
 
 
 def test_the_page_of_usage_names_the_version_that_computed_an_event(client: Any) -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(meter="tokens")]).code)
     create_meter(code="tokens", expression=TOKENS)
-    properties = json.loads(TRIAL)
+    properties = PROPERTIES
     take_in([NewEvent(unique("e"), subscription.ref, "tokens", occurred_at=at(1, 10), properties=properties)])
     [row] = client.get(f"/admin/billing/subscription/{subscription.pk}/usage/").context_data["rows_table"]["rows"]
     assert [str(cell) for cell in row][1:3] == ["27", "v1"]
@@ -120,9 +129,10 @@ def test_only_those_who_may_add_meters_see_the_form() -> None:
     assert operator("billing.view_invoice", name="other").get(f"{METERS}/").status_code == 403
 
 
-def test_properties_for_a_trial_are_typed_on_lines(client):
-    values = {"code": "tokens", "expression": "properties.input * 1.5", "properties": "input = 8\nmodel = large"}
-    assert "12" in text_of_response(send_first_step(client, f"{METERS}/add/", values))
-    refused = send_first_step(client, f"{METERS}/add/", values | {"properties": "input 8"})
-    assert refused.context_data["form"].errors["properties"] == ["“input 8” is not a name and a value, such as input_tokens = 8."]
+def test_numbers_among_the_properties_of_a_trial_are_numbers(client):
+    values = {"code": "tokens", "expression": "properties.input * 1.5"} | properties_typed(input="8", model="large")
+    assert "With these properties (input 8): 12." in text_of_response(send_first_step(client, f"{METERS}/add/", values))
+    twice = values | {"properties-1-name": "input"}
+    refused = send_first_step(client, f"{METERS}/add/", twice)
+    assert refused.context_data["form"].errors["properties"] == ["Property 2: “input” stands here twice."]
     assert not Meter.objects.exists()

@@ -315,7 +315,7 @@ def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(cl
     paid = {"price_1_model": "unit", "price_1_tiers": "[]", "price_1_unit_amount": "0.02"}
     paid |= {"price_1_credits_per_unit": "0.015", "price_1_credits_type": "usd_cents"}
     granted = {"credit_type": "usd_cents", "grants": "12.50", "rollover_cap": "0.05"}
-    granted["allowance_applies_to"] = "image.small\nmember=ada"
+    granted |= rows_typed("allowance_applies_to", {"rate": "image.small"}, {"label": "member", "value": "ada"})
     response = send_first_step(client, url, PLAN | granted | paid)
     text = text_of_response(response)
     only = "only for the rate image.small with member ada"

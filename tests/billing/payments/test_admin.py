@@ -10,7 +10,7 @@ from billing.payments.testing import PackFactory, PurchaseFactory
 from ledger import reads as ledger_reads
 from ledger import services
 from tests.billing.admin.conftest import client
-from tests.billing.admin.test_order_forms import hidden_values, send_both_steps, send_first_step, text_of_response
+from tests.billing.admin.test_order_forms import hidden_values, rows_typed, send_both_steps, send_first_step, text_of_response
 from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
@@ -34,14 +34,15 @@ def test_a_pack_and_its_next_version_are_written_by_forms(client: Any) -> None:
 
 
 def test_what_a_pack_pays_for_is_typed_in_its_form_and_stands_beside_its_price(client: Any) -> None:
-    values = PACK | {"applies_to": "image.small\nmember=ada"}
+    typed = rows_typed("applies_to", {"rate": "image.small"}, {"label": "member", "value": "ada"})
+    values = PACK | typed
     assert send_both_steps(client, f"{PACKS}/add/", values).status_code == 302
     pack = Pack.objects.get()
     assert pack.applies_to == {"rates": ["image.small"], "labels": {"member": ["ada"]}}
     words = "only for the rate image.small with member ada"
     assert f"for 20.00 EUR, {words}." in text_of_response(client.get(f"{PACKS}/{pack.pk}/change/"))
     again = client.get(f"{PACKS}/{pack.pk}/new-version/").context_data["form"]
-    assert again["applies_to"].value() == "image.small\nmember=ada"
+    assert again["applies_to"].value() == [{"rate": "image.small"}, {"label": "member", "value": "ada"}]
     purchase = PurchaseFactory(pack=pack.code, holder_id="ada")
     bought = text_of_response(client.get(f"{PURCHASES}/{purchase.pk}/change/"))
     assert f"20.00 EUR bought 1,000 credits and a bonus of 100 credits, {words}, for ada" in bought

@@ -138,7 +138,7 @@ def test_the_form_offers_every_model_and_every_field_with_the_declared_limits() 
     assert all(title for _, title in fields["price_0_model"].choices)
     by_object = {
         "credits": {"credits_per_unit", "credits_type", "credits_also_spent"},
-        "conversion": {"conversion_factor", "conversion_rounding", "conversion_decimals"},
+        "conversion": {"conversion_way", "conversion_factor", "conversion_rounding", "conversion_decimals"},
         "interval": {"interval_unit", "interval_count"},
         "entries": {"entries_rate", "entries_component", "entries_type"},
     }

@@ -314,15 +314,24 @@ def test_the_calls_of_a_key_are_those_of_its_scopes_and_name_a_holder_only_if_it
     assert "Try it in a terminal" not in other.content.decode()
 
 
+def label_rows(*labels: tuple[str, str]) -> dict[str, str]:
+    """The rows of labels, as a browser sends them."""
+    rows = ({f"labels-{number}-name": name, f"labels-{number}-value": value} for number, (name, value) in enumerate(labels))
+    return {name: text for row in rows for name, text in row.items()}
+
+
 def test_a_key_gets_the_labels_of_the_form_and_the_page_shows_them(client):
-    form = {"name": "red.ada", "scopes": ["ledger:spend"], "labels": "team = red\n\n member=ada\r\n"}
+    form = {"name": "red.ada", "scopes": ["ledger:spend"]} | label_rows(("team", "red"), ("", ""), (" member", "ada"))
     assert client.post(NEW_KEY, form).status_code == 200
     key = ApiKey.objects.get()
     assert key.labels == {"team": "red", "member": "ada"}
     assert "member=ada, team=red" in client.get(f"/admin/ledger_keys/apikey/{key.pk}/change/").content.decode()
     assert "with the keys that it has made" in client.get(f"/admin/ledger_keys/apikey/{key.pk}/revoke/").content.decode()
-    for wrong in ("team", "team=red\nteam=blue", "team="):
-        assert client.post(NEW_KEY, form | {"name": "other", "labels": wrong}).status_code == 422
+    more = client.post(NEW_KEY, form | {"name": "other", "more": "labels"})
+    assert more.content.decode().count('-value"') > client.get(NEW_KEY).content.decode().count('-value"')
+    for wrong in ([("team", "")], [("team", "red"), ("team", "blue")], [("", "red")]):
+        form = {"name": "other", "scopes": ["ledger:spend"]} | label_rows(*wrong)
+        assert client.post(NEW_KEY, form).status_code == 422, wrong
     assert client.post(NEW_KEY, form | {"name": "other", "scopes": ["ledger:admin"]}).status_code == 422
     assert ApiKey.objects.count() == 1
 
