@@ -6,6 +6,8 @@ missing. A table that is not listed gives no rights. Partitions are reached thro
 
 from typing import Final
 
+from billing.nouns import changeable_fields
+from billing.orders.customers import NewCustomer
 from ledger_project.database.optional_tables import is_left_out
 
 READ: Final = ("SELECT",)
@@ -69,14 +71,7 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # Its triggers write it with their owner's rights.
     "ledger_register": READ,
     # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
-    "billing_customer": (
-        *APPEND,
-        columns(
-            "name", "language", "address", "email", "vat_id", "vat_status", "e_invoice_format", "buyer_reference",
-            "electronic_address", "terms_days", "grace_days", "hold_days",
-            "consolidated_invoicing", "seller",
-        ),
-    ),
+    "billing_customer": (*APPEND, columns(*(each.name for each in changeable_fields(NewCustomer)))),
     "billing_vatlookup": (*APPEND, columns("vat_id", "buyer", "name", "address")),
     "billing_vatcheck": CHANGE_AND_DELETE,
     "billing_plan": APPEND,
