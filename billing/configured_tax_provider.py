@@ -29,25 +29,25 @@ def tax_provider() -> TaxProvider:
     if not is_configured():
         raise TaxesUnavailable(why=NONE)
     try:
-        return _made(os.getpid())
+        return _make_provider(os.getpid())
     except Exception as error:
         raise TaxesUnavailable(why=f"settings.TAX_PROVIDER: {type(error).__name__}") from error
 
 
 def is_configured() -> bool:
     """Return whether this deployment has a provider of taxes."""
-    return bool(_given())
+    return bool(_given_arguments())
 
 
 @cache
-def _made(process: int) -> TaxProvider:
+def _make_provider(process: int) -> TaxProvider:
     """Make the provider, in each process: the workers of a run are forks, which must share no connection."""
-    given = dict(_given())
+    given = dict(_given_arguments())
     made: TaxProvider = import_string(given.pop(CLASS))(**given)
     return made
 
 
-def _given() -> dict[str, Any]:
+def _given_arguments() -> dict[str, Any]:
     given: dict[str, Any] = getattr(settings, "TAX_PROVIDER", {})
     return given
 
@@ -57,7 +57,7 @@ def check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:
     if not is_configured():
         return []
     try:
-        made: Any = _made(os.getpid())
+        made: Any = _make_provider(os.getpid())
     except Exception as error:
         # Its secrets are among the arguments, so the error's text is not shown.
         return [Error(f"settings.TAX_PROVIDER cannot be made: {type(error).__name__}.", id="billing.E005")]
@@ -69,4 +69,4 @@ def check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:
 @receiver(setting_changed)
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "TAX_PROVIDER":
-        _made.cache_clear()
+        _make_provider.cache_clear()

@@ -140,7 +140,7 @@ class CustomerOfHolder:
         corrected = dict(Invoice.objects.filter(pk__in={note.invoice_id for note in notes}).values_list("pk", "number"))
         today = now.astimezone(ZoneInfo(self.time_zone)).date()
         return [
-            _continued(
+            _continue_section(
                 _invoice_list(
                     [_invoice(row, shown, today) for row in invoices[:ROWS_SHOWN]],
                     [payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]] if payments else None,
@@ -149,7 +149,7 @@ class CustomerOfHolder:
                 [row.pk for row in invoices],
             ),
             *(payments.sections(shown) if payments else ()),
-            _continued(
+            _continue_section(
                 _subscriptions(
                     [_subscription(row, now, names[row.plan_id]) for row in subscriptions[:ROWS_SHOWN]],
                     [self._plans.change_cell(row, now, shown) for row in subscriptions[:ROWS_SHOWN]],
@@ -158,7 +158,7 @@ class CustomerOfHolder:
                 ),
                 [row.id for row in subscriptions],
             ),
-            _continued(
+            _continue_section(
                 _credit_note_list(
                     [_credit_note(row, corrected.get(row.invoice_id or 0), shown) for row in notes[:ROWS_SHOWN]], shown
                 ),
@@ -220,7 +220,7 @@ class CustomerOfHolder:
         return CreditNote.objects.filter(invoice_id__in=self._invoices().values("pk"), number__isnull=False)
 
 
-def _continued(section: Section, ids: Sequence[int]) -> Section:
+def _continue_section(section: Section, ids: Sequence[int]) -> Section:
     """Return the list with where its next page begins, if one more was read than is shown."""
     return replace(section, older_than=ids[ROWS_SHOWN - 1]) if len(ids) > ROWS_SHOWN else section
 

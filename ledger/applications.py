@@ -41,18 +41,18 @@ class LedgerApplication(AppConfig):
 
 def call_modules() -> list[ModuleType]:
     """Return the modules of the calls of all installed applications, in the order of INSTALLED_APPS."""
-    return [import_module(each.calls) for each in _installed() if each.calls]
+    return [import_module(each.calls) for each in _installed_applications() if each.calls]
 
 
 def permission_modules() -> list[ModuleType]:
     """Return the modules that declare the permissions of all installed applications, in the order of INSTALLED_APPS."""
-    return [import_module(each.permissions) for each in _installed() if each.permissions]
+    return [import_module(each.permissions) for each in _installed_applications() if each.permissions]
 
 
 def tables_on_all_nodes() -> list[str]:
     """Return the tables of installed applications of which each node of a cluster has a copy."""
-    return [table for each in _installed() for table in each.tables_on_all_nodes]
+    return [table for each in _installed_applications() for table in each.tables_on_all_nodes]
 
 
-def _installed() -> list[LedgerApplication]:
+def _installed_applications() -> list[LedgerApplication]:
     return [each for each in apps.get_app_configs() if isinstance(each, LedgerApplication)]

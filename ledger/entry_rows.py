@@ -111,10 +111,10 @@ def copy_line(entry: Entry) -> str:
 
     Source: PostgreSQL's documentation of COPY.
     """
-    return "\t".join([COPY_NULL if value is None else _escaped(value) for value in texts(entry)]) + "\n"
+    return "\t".join([COPY_NULL if value is None else _escape_text(value) for value in texts(entry)]) + "\n"
 
 
-def _escaped(value: str) -> str:
+def _escape_text(value: str) -> str:
     if "\\" in value or "\n" in value or "\t" in value or "\r" in value:
         # `str.translate` takes ten times as long.
         return value.replace("\\", r"\\").replace("\n", r"\n").replace("\t", r"\t").replace("\r", r"\r")

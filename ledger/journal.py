@@ -437,9 +437,9 @@ def open(  # noqa: A001 - what it is
     preview = previews.current()
     if preview is not None:
         with nullcontext(held) if held is not None else holding(*all_names) as lock:
-            yield _opened(lock, lookups, OPEN.rows(_parameters(None, lookups)), requests, preview)
+            yield _open_accounts(lock, lookups, OPEN.rows(_parameters(None, lookups)), requests, preview)
     elif held is not None:
-        yield _opened(held, lookups, OPEN.rows(_parameters(None, lookups)), requests)
+        yield _open_accounts(held, lookups, OPEN.rows(_parameters(None, lookups)), requests)
     elif wait:
         rows: list[Any] = []
         for piece in in_pieces(lookups, LOOKUPS_AT_ONCE):
@@ -447,12 +447,12 @@ def open(  # noqa: A001 - what it is
                 rows += OPEN.rows(_parameters(b"t", piece))
         keep_to_deadline()
         with holding(*all_names) as lock:
-            yield _opened(lock, lookups, rows, requests)
+            yield _open_accounts(lock, lookups, rows, requests)
     else:
         rows = OPEN.rows(_parameters(b"f", lookups))
         got = [lookup.name for lookup, (is_locked, *_) in zip(lookups, rows, strict=True) if is_locked]
         with holding(*got) as lock:
-            yield _opened(lock, lookups, rows, requests)
+            yield _open_accounts(lock, lookups, rows, requests)
 
 
 def read(lock: Lock, holder_id: str, credit_type: str) -> LockedAccount:
@@ -508,7 +508,7 @@ def _parameters(wait: bytes | None, lookups: Sequence[Lookup]) -> list[bytes | N
     ]
 
 
-def _opened(
+def _open_accounts(
     lock: Lock,
     lookups: Sequence[Lookup],
     rows: Sequence[Sequence[Any]],

@@ -588,7 +588,7 @@ class Metadata(Value):
         self._ensure_object(value)
         if value and _json_length_bytes(value) > MAX_METADATA_BYTES:
             raise InvalidValue("too-large", f"This must be at most {MAX_METADATA_BYTES} bytes as JSON.")
-        return {key: self._kept(key, item, "") for key, item in value.items()}
+        return {key: self._keep_member(key, item, "") for key, item in value.items()}
 
     def check(self, value: Any) -> dict[str, Any]:
         self._ensure_object(value)
@@ -611,7 +611,7 @@ class Metadata(Value):
         if len(value) > MAX_METADATA_KEYS:
             raise InvalidValue("too-many-keys", f"This must have at most {MAX_METADATA_KEYS} keys.")
 
-    def _kept(self, key: str, value: Any, at: str) -> Any:
+    def _keep_member(self, key: str, value: Any, at: str) -> Any:
         at += pointer_part(key)
         if len(key) > MAX_METADATA_KEY_CHARACTERS:
             raise InvalidValue("too-long", f"A key must be at most {MAX_METADATA_KEY_CHARACTERS} characters.", at)
@@ -619,7 +619,7 @@ class Metadata(Value):
 
     def _kept_value(self, value: Any, at: str) -> Any:
         if type(value) is dict:
-            return {key: self._kept(key, item, at) for key, item in value.items()}
+            return {key: self._keep_member(key, item, at) for key, item in value.items()}
         if type(value) is list:
             return [self._kept_value(item, f"{at}/{number}") for number, item in enumerate(value)]
         if type(value) in (int, float) and not (math.isfinite(value) and abs(value) <= MAX_AMOUNT):

@@ -34,7 +34,7 @@ def items(request: Any) -> list[Attention]:
     may = request.user.has_perm
     found: list[Attention] = []
     if may(VIEW_SUBSCRIPTION):
-        found += _suspended()
+        found += _list_suspended()
     if may(VIEW_RUN):
         found += [*_runs(), *_waiting_for_taxes(), *_audit()]
     if may(VIEW_INVOICE):
@@ -52,7 +52,7 @@ def count_bounded(rows: Any) -> tuple[str, Any]:
     return (f"{MOST} or more" if len(found) == MOST else str(len(found))), (found[0] if found else None)
 
 
-def _suspended() -> list[Attention]:
+def _list_suspended() -> list[Attention]:
     many, first = count_bounded(SuspendedBilling.objects.filter(resumed_at=None).order_by("-pk"))
     if first is None:
         return []

@@ -94,7 +94,7 @@ def _of_invoice(attribute: str) -> Callable[[Any], Any]:
     return lambda note: getattr(note.invoice_row, attribute, None)
 
 
-def _returned(note: CreditNote) -> SafeString | str:
+def _returned_cell(note: CreditNote) -> SafeString | str:
     if note.invoice_id is None or note.refund_sequence is None:
         return ""
     paid = CreditPayment.objects.filter(invoice_id=note.invoice_id).first()
@@ -123,7 +123,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     total = money_column("Total", "amount_minor")
     left = money_column("Left for next invoices", note_left_minor, csv_title="Left")
     lowered = money_column("Lowered the amount due by", "lowered_minor")
-    returned = Column("Prepaid credits returned", _returned)
+    returned = Column("Prepaid credits returned", _returned_cell)
     recorded = columns.instant("Recorded", "recorded_at")
     released = columns.instant("Void since", "released_at")
 
@@ -156,7 +156,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Those that match the filters."""
-        return _wanted(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
+        return _filter_notes(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
 
     def prepare(self, rows: Sequence[Any]) -> None:
         """With what each lowered its invoice by, its invoice and its customer, by one query each."""
@@ -171,7 +171,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     def totals(self, request: HttpRequest, cl: UncountedList) -> ListTotals:
         """The total of the notes for each currency."""
         return totals_of(
-            _wanted(cl.queryset, cl.values()).sums(by="currency", of=(Sum("amount_minor"),)), "credit note", ("in total",)
+            _filter_notes(cl.queryset, cl.values()).sums(by="currency", of=(Sum("amount_minor"),)), "credit note", ("in total",)
         )
 
     def searched(self, word: str) -> Q:
@@ -216,7 +216,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         return e_invoice_view(request, partial(credit_note_xml, note.pk), back=row_url(CreditNote, note.pk))
 
 
-def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRows:
+def _filter_notes(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRows:
     """The notes that match the filters; notes of a customer or subscription by their index."""
     if "subscription" in values:
         rows = rows.filter(bills(_subscriptions(values["subscription"]), "invoice_id"))

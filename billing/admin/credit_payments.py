@@ -66,13 +66,13 @@ class CreditPaymentPage(FormPage[CreditPaymentForm]):
             collection="credit-payments",
             idempotency_key=form.key,
             request_digest=request_digest_of(vars(form.request)),
-            act=lambda: _written(pay_with_credit.execute(form.request)),
+            act=lambda: _write_result(pay_with_credit.execute(form.request)),
         )
         amount = money_text(result.body["amount_minor"], self.invoice.currency)
         return Done(f"Payment {result.body['id']}", f"{amount} of credit for {self.invoice}", self.back, result.replayed)
 
 
-def _written(made: InvoicePayment) -> WriteResult:
+def _write_result(made: InvoicePayment) -> WriteResult:
     return WriteResult(201, {"id": made.pk, "amount_minor": made.amount_minor})
 
 

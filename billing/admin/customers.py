@@ -286,13 +286,13 @@ def coupons_table(rows: QuerySet[CustomerCoupon], *, may_take: bool) -> dict[str
         ("For", lambda row: subscription_link(row.subscription_id, refs[row.subscription_id]) if row.subscription_id else "all"),
         columns.instant("Given", "given_at"),
         columns.instant("Taken away", "taken_off_at"),
-        ("Discount so far", lambda row: _joined(money(use["taken_minor"], use["currency"]) for use in taken.get(row.pk, []))),
+        ("Discount so far", lambda row: _join_cells(money(use["taken_minor"], use["currency"]) for use in taken.get(row.pk, []))),
         ("On invoices", lambda row: sum(use["invoices"] for use in taken.get(row.pk, []))),
         ("Action", lambda row: _take_link(row, coupons[row.coupon_id]) if may_take and row.taken_off_at is None else ""),
     )
 
 
-def _joined(cells: Iterable[SafeString | str]) -> SafeString:
+def _join_cells(cells: Iterable[SafeString | str]) -> SafeString:
     return format_html_join(", ", "{}", ((cell,) for cell in cells))
 
 

@@ -43,9 +43,9 @@ def overview(request: Any) -> Overview:
         sales = {what: rows for what, rows in money.sales.items() if may(SALES[what].permission)}
         received = [*(money.payments if may(VIEW_INVOICEPAYMENT) else ()), *chain.from_iterable(sales.values())]
         late = overdue()
-        headlines.append(_invoiced(money, today))
+        headlines.append(_invoiced_headline(money, today))
         if may(VIEW_INVOICEPAYMENT):
-            headlines.append(_paid(received, today, list(sales)))
+            headlines.append(_paid_headline(received, today, list(sales)))
         headlines += [_unpaid(unpaid()), _overdue(late)]
         shown = [*_revenue(money, late, today, sales), *shown]
     return Overview(headlines, shown)
@@ -66,28 +66,28 @@ def _recurring(plans: Sequence[PlanIncome], *, is_whole: bool) -> Headline:
     return Headline(
         title="MRR",
         amount=_amount(_by_currency((plan.currency, plan.minor) for plan in plans), is_whole=is_whole),
-        note=f"a month from {_counted(number, 'subscription')}, without usage and tax",
+        note=f"a month from {_count_text(number, 'subscription')}, without usage and tax",
         url=reverse("admin:billing_subscription_changelist"),
     )
 
 
-def _invoiced(money: Money, today: date) -> Headline:
+def _invoiced_headline(money: Money, today: date) -> Headline:
     rows = [row for row in money.issued if row.month == today.replace(day=1)]
     return Headline(
         title="Invoiced",
         amount=_amount(_by_currency((row.currency, row.total_minor) for row in rows), is_whole=money.is_whole),
-        note=f"{_counted(sum(row.invoices for row in rows), 'invoice')} in {today:%B}",
+        note=f"{_count_text(sum(row.invoices for row in rows), 'invoice')} in {today:%B}",
         url=list_url(Invoice, since=f"{today:%Y-%m}-01"),
     )
 
 
-def _paid(received: Iterable[Received], today: date, sold: Sequence[str]) -> Headline:
+def _paid_headline(received: Iterable[Received], today: date, sold: Sequence[str]) -> Headline:
     rows = [row for row in received if row.month == today.replace(day=1)]
     what = f"for {' and '.join(('invoices', *sold))}"
     return Headline(
         title="Paid",
         amount=_amount(_by_currency((row.currency, row.minor) for row in rows)),
-        note=f"{_counted(sum(row.payments for row in rows), 'payment')} in {today:%B}, {what}",
+        note=f"{_count_text(sum(row.payments for row in rows), 'payment')} in {today:%B}, {what}",
         url=list_url(InvoicePayment),
     )
 
@@ -97,7 +97,7 @@ def _unpaid(sums: Sums) -> Headline:
     return Headline(
         title="Unpaid",
         amount=amount,
-        note=_counted(sums.rows, "open invoice"),
+        note=_count_text(sums.rows, "open invoice"),
         url=list_url(Invoice, state="open"),
         more_url=reverse("admin:billing_debts") if sums.rows else "",
         more_text="Who owes most",
@@ -109,7 +109,7 @@ def _overdue(sums: Sums) -> Headline:
     return Headline(
         title="Overdue",
         amount=_amount(sums.minor, is_whole=sums.is_whole),
-        note=f"{_counted(sums.rows, 'invoice')}{since}",
+        note=f"{_count_text(sums.rows, 'invoice')}{since}",
         url=list_url(Invoice, overdue="yes"),
         is_bad=sums.rows > 0,
     )
@@ -134,7 +134,7 @@ def _largest(sums: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda pair: (-pair[1] / 10 ** MINOR_DIGITS.get(pair[0], 0), pair[0]))
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -198,7 +198,7 @@ def _by_plan(plans: Sequence[PlanIncome]) -> list[Chart]:
     scale = 10 ** MINOR_DIGITS.get(currency, 0)
     words = "; ".join(
         f"{plan.name} {money_text(plan.minor, currency)} ({plan.minor / whole:.0%}, "
-        f"{_counted(plan.subscriptions, 'subscription')})"
+        f"{_count_text(plan.subscriptions, 'subscription')})"
         for plan in shown
     )
     return [

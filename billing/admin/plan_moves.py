@@ -60,7 +60,7 @@ def move_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -> H
         about=plan,
         pointer="",
         write=lambda form: start_plan_move.execute(form.request),
-        describe=lambda move, form: _described(form.request),
+        describe=lambda move, form: _describe_move(form.request),
         done=lambda move, form: (f"Plan move {move.pk}", f"subscriptions of {plan.code} change to its newest version"),
         fixed={"plan": plan.code},
         initial={"effective_at": timezone.now().astimezone(UTC).strftime(MINUTE)},
@@ -71,11 +71,11 @@ def move_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -> H
     ).view(model_admin, request)
 
 
-def _described(request: NewPlanMove) -> DryRun:
+def _describe_move(request: NewPlanMove) -> DryRun:
     preview = move_preview(request, after=None, limit=SUBSCRIPTIONS_SHOWN)
     when = instant_words(preview.effective_at)
     sentences = [
-        f"Subscriptions on version {_listed(preview.from_versions)} change to version {preview.plan.version}, from {when}."
+        f"Subscriptions on version {_list_versions(preview.from_versions)} change to version {preview.plan.version}, from {when}."
     ]
     sentences += map(sum_sentence, preview.sums or ())
     if preview.sums is None:
@@ -87,7 +87,7 @@ def _described(request: NewPlanMove) -> DryRun:
     return DryRun(sentences=sentences, parts=[(shown, moved_table(preview.subscriptions))])
 
 
-def _listed(versions: list[int]) -> str:
+def _list_versions(versions: list[int]) -> str:
     return ", ".join(map(str, versions))
 
 
@@ -97,7 +97,7 @@ def moves_table(plan: Plan) -> dict[str, Any]:
         plan_move_progress.plan_moves(plan.code, limit=MOVES_SHOWN),
         ("Move", lambda move: move.row.pk),
         ("To version", lambda move: move.plan.version),
-        ("From versions", lambda move: _listed(move.from_versions)),
+        ("From versions", lambda move: _list_versions(move.from_versions)),
         ("Takes effect", lambda move: instant_words(move.row.effective_at)),
         ("State", _state),
         ("Moved", lambda move: f"{move.moved:,}"),

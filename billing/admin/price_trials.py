@@ -142,7 +142,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         "back": reverse("admin:billing_plan_changelist"),
         "form": form,
         "reference_lists": form.reference_lists(request.user.has_perm),
-        "trial": _shown(trial, may_see_customers=request.user.has_perm(VIEW_CUSTOMER)) if trial else None,
+        "trial": _show_trial(trial, may_see_customers=request.user.has_perm(VIEW_CUSTOMER)) if trial else None,
     }
     status = 422 if form.is_bound and trial is None else 200
     return TemplateResponse(request, "admin/billing/price_trial.html", context, status=status)
@@ -177,7 +177,7 @@ def _price_of(code: str, key: str) -> dict[str, Any]:
 # The answer ------------------------------------------------------------------------------------------
 
 
-def _shown(trial: PriceTrial, *, may_see_customers: bool) -> dict[str, Any]:
+def _show_trial(trial: PriceTrial, *, may_see_customers: bool) -> dict[str, Any]:
     currency, total = trial.currency, trial.total
     more = "more" if total.difference_minor >= 0 else "less"
     subscriptions = _count_words(len(trial.subscriptions), "subscription")

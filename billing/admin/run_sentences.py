@@ -33,10 +33,10 @@ OUTCOMES: Final = {
 
 def run_sentences(run: Run) -> list[str]:
     """Return how the run ended and what it made, what it left for later, and its options."""
-    return [_ended(run), *_others(run), *_options(run)]
+    return [_end_sentence(run), *_others(run), *_options(run)]
 
 
-def _ended(run: Run) -> str:
+def _end_sentence(run: Run) -> str:
     on = f" on {run.host}" if run.host else ""
     if run.finished_at is None:
         return f"This run began{on} and has not ended: it is still running, or it was killed."
@@ -46,10 +46,10 @@ def _ended(run: Run) -> str:
     if made is None:
         counted = run.summary.get("outcomes", {})
         made = counted.get("created", 0) + counted.get("finalised", 0)
-    return f"The run {how} after {took}{on}: {_made(made, run.summary.get('money', {}))}."
+    return f"The run {how} after {took}{on}: {_invoices_sentence(made, run.summary.get('money', {}))}."
 
 
-def _made(invoices: int, money: Mapping[str, Mapping[str, int]]) -> str:
+def _invoices_sentence(invoices: int, money: Mapping[str, Mapping[str, int]]) -> str:
     if not invoices:
         return "it made no invoice"
     totals = " and ".join(

@@ -152,7 +152,7 @@ def _money_table(run: Run) -> dict[str, Any]:
 
 def _slowest_table(run: Run) -> dict[str, Any]:
     found = run.summary.get("slowest", [])
-    link = _linked({row["subscription"] for row in found})
+    link = _link_refs({row["subscription"] for row in found})
     return table_of(
         found,
         ("Subscription", lambda row: link(row["subscription"])),
@@ -160,7 +160,7 @@ def _slowest_table(run: Run) -> dict[str, Any]:
     )
 
 
-def _linked(refs: Collection[str]) -> Callable[[str], SafeString | str]:
+def _link_refs(refs: Collection[str]) -> Callable[[str], SafeString | str]:
     """Return links for these references, by one query; a reference whose row is gone stays text."""
     pks = dict(Subscription.objects.filter(ref__in=refs).values_list("ref", "pk")) if refs else {}
     return lambda ref: subscription_link(pks[ref], ref) if ref in pks else ref
@@ -177,7 +177,7 @@ def _outcomes_page(run: Run, kind: str, cursor: str) -> tuple[list[RunResult], s
 
 
 def _outcomes_table(outcomes: list[RunResult]) -> dict[str, Any]:
-    subscription = _linked({row.subscription_ref for row in outcomes})
+    subscription = _link_refs({row.subscription_ref for row in outcomes})
     return table_of(
         outcomes,
         ("Subscription", lambda row: subscription(row.subscription_ref)),

@@ -53,7 +53,7 @@ MOST_NAMED = 200
 
 def find(request: Any, word: str) -> list[Found]:
     """Return the rows of billing for that word, as far as the operator may see them."""
-    customers = {row.pk: row for row in (*_called(Customer, "ref", word), *_by_contact(word))}
+    customers = {row.pk: row for row in (*_find_named(Customer, "ref", word), *_by_contact(word))}
     return _about(request, word, customers, begins)
 
 
@@ -86,7 +86,7 @@ def _about(request: Any, word: str, customers: dict[int, Customer], fits: Fits) 
 
 
 def _plans(word: str, fits: Fits) -> list[Plan]:
-    return _called(Plan, "code", word) or named_so(Plan, word, fits)
+    return _find_named(Plan, "code", word) or named_so(Plan, word, fits)
 
 
 def _by_contact(word: str) -> list[Customer]:
@@ -177,7 +177,7 @@ def _of(row: Any, customers: Mapping[int, Customer]) -> str:
     return f" of {customer.ref}: {customer.name}" if customer else ""
 
 
-def _called(model: Any, field: str, word: str) -> list[Any]:
+def _find_named(model: Any, field: str, word: str) -> list[Any]:
     """Return rows by the beginning of their reference, then by their name."""
     return _first(_by_beginning(model, field, word), model, name__named=word)
 

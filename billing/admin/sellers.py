@@ -214,7 +214,7 @@ def record_view(model_admin: ReadOnlyAdmin, request: HttpRequest, seller: Seller
         collection="sellers",
         rows=Seller,
         write=lambda form: record(form.request, actor=form.actor),
-        describe=_described,
+        describe=_describe_seller,
         done=lambda row, form: (f"Seller {row.ref}", f"documents name {row}"),
         initial={} if seller is None else _typed_of(seller),
         title="New seller" if seller is None else f"Change the seller {seller.ref}",
@@ -235,7 +235,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
     return record_view(model_admin, request)
 
 
-def _described(seller: Seller, form: SellerForm) -> DryRun:
+def _describe_seller(seller: Seller, form: SellerForm) -> DryRun:
     return DryRun(sentences=[f"Documents of {seller.ref} look like this.", numbers_words(seller)], picture=picture_of(seller))
 
 

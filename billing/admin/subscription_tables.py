@@ -68,7 +68,7 @@ def items_table(subscription: Subscription) -> dict[str, Any]:
         ("Price", lambda row: (items[row.item_id].price_key if row.item_id in items else "") or "the subscription"),
         ("Plan", lambda row: plan_link(plans[row.plan_id]) if row.plan_id in plans else "missing"),
         ("Quantity", lambda row: number(row.quantity)),
-        ("Negotiated", lambda row: _negotiated(prices.get(row.price_id), plans.get(row.plan_id))),
+        ("Negotiated", lambda row: _negotiated_text(prices.get(row.price_id), plans.get(row.plan_id))),
         (f"Effective ({subscription.time_zone})", lambda row: _period(row, zone)),
         ("By amendment", lambda row: "" if row.amendment is None else row.amendment),
     )
@@ -112,7 +112,7 @@ def budgets_table(subscription: Subscription) -> dict[str, Any]:
     )
 
 
-def _negotiated(price: Price | None, plan: Plan | None) -> str:
+def _negotiated_text(price: Price | None, plan: Plan | None) -> str:
     """Return what a negotiated price costs, in words; empty for the plan's own price."""
     if price is None or plan is None or price.list_price_id is None:
         return ""

@@ -191,7 +191,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         if "customer" in values:
             rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
         if "suspended" in values:
-            rows = rows.filter(pk__in=_suspended(cursor))
+            rows = rows.filter(pk__in=_suspended_page(cursor))
         if cursor:
             rows = rows.filter(pk__lt=read_number(cursor))
         fits: dict[str, Any] = {name: values[name] for name in ("state", "plan") if name in values}
@@ -384,7 +384,7 @@ def _with(row: Subscription, now: SubscriptionRow) -> Subscription:
     return row
 
 
-def _suspended(cursor: str) -> list[int]:
+def _suspended_page(cursor: str) -> list[int]:
     """Return the newest subscriptions with suspended billing, by their index; at most WINDOW_ROWS."""
     rows = SuspendedBilling.objects.filter(resumed_at=None)
     if cursor:

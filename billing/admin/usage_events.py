@@ -97,7 +97,7 @@ def _usage_page(subscription: Subscription, meter: str, cursor: str) -> tuple[li
 
 
 def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
-    by_target = _corrected(events)
+    by_target = _read_corrections(events)
     return table_of(
         events,
         columns.instant("Occurred", "occurred_at"),
@@ -110,7 +110,7 @@ def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
     )
 
 
-def _corrected(events: list[UsageEvent]) -> dict[str, UsageEvent]:
+def _read_corrections(events: list[UsageEvent]) -> dict[str, UsageEvent]:
     """Return what corrects or cancels these events of one meter, by their keys."""
     if not events:
         return {}

@@ -111,7 +111,7 @@ class _Unbilled(NamedTuple):
 
 def late_cursors() -> Iterator[str]:
     """Yield the subscriptions whose cursor is later than the next due instant."""
-    for _, group in groupby(_unbilled(), key=lambda row: (row.subscription_id, row.kind)):
+    for _, group in groupby(_find_unbilled(), key=lambda row: (row.subscription_id, row.kind)):
         rows = list(group)
         due_at, cursor = min(row.due_at for row in rows), rows[0].cursor
         advice = "delete its row of billing_cursor, and the next run bills them"
@@ -124,7 +124,7 @@ def late_cursors() -> Iterator[str]:
             yield f"subscription {rows[0].ref}: {rows[0].kind} charges are not billed from {unbilled_from} on, {text}; {advice}"
 
 
-def _unbilled() -> Iterable[_Unbilled]:
+def _find_unbilled() -> Iterable[_Unbilled]:
     with connection.chunked_cursor() as cursor:
         cursor.execute(BILLED)
         while rows := cursor.fetchmany(ROWS_PER_FETCH):

@@ -90,14 +90,14 @@ class _StoredEvent(NamedTuple):
 def origin_laws() -> Iterator[tuple[str, Iterable[str]]]:
     """Return the laws of amendments and usage events with their findings in words: changed or missing rows."""
     yield "hole in the amendments", fetch_rows(str, UNNUMBERED)
-    yield "item versions do not follow from the amendments", _misversioned()
+    yield "item versions do not follow from the amendments", _find_misversioned()
     yield "usage events are missing", _missing_events()
     yield "usage event differs from its key", _changed_events()
     yield "usage event has another value than its meter computes", _miscomputed_events()
-    yield "usage differs from what was billed", _remeasured()
+    yield "usage differs from what was billed", _remeasure_claims()
 
 
-def _misversioned() -> Iterator[str]:
+def _find_misversioned() -> Iterator[str]:
     if fetch_rows(str, UNNUMBERED):
         # A separate law, because nothing follows from amendments with holes.
         return
@@ -119,14 +119,14 @@ def _missing_events() -> Iterator[str]:
 
 def _changed_events() -> Iterator[str]:
     yield from fetch_rows(str, CHANGED_KEYS)
-    for row in starmap(_StoredEvent, _fetched(EVENTS)):
+    for row in starmap(_StoredEvent, _fetch_each(EVENTS)):
         event = stored_event({**row._asdict(), "properties": _properties(row.properties)})
         if row.digest is None or not row.is_where_its_key_says or event.content_digest() != bytes(row.digest):
             yield f"event {row.idempotency_key}"
 
 
 def _miscomputed_events() -> Iterator[str]:
-    for key, value, properties, expression in _fetched(COMPUTED):
+    for key, value, properties, expression in _fetch_each(COMPUTED):
         try:
             computed = parse_expression(expression or "").quantity_of(_properties(properties))
         except (ExpressionWrong, NotComputable):
@@ -135,7 +135,7 @@ def _miscomputed_events() -> Iterator[str]:
             yield f"event {key}: {value} is recorded, {'nothing' if computed is None else computed} is computed"
 
 
-def _fetched(sql: str) -> Iterator[tuple[Any, ...]]:
+def _fetch_each(sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a statement. Memory does not grow with their number."""
     # A cursor in the server, which needs a transaction.
     with transaction.atomic(), connection.chunked_cursor() as cursor:
@@ -149,7 +149,7 @@ def _properties(stored: Any) -> dict[str, Any]:
     return known
 
 
-def _remeasured() -> Iterator[str]:
+def _remeasure_claims() -> Iterator[str]:
     """Yield usage claims with fewer events than were billed, or with the same number but another quantity.
 
     More events are not a finding: they came late, and a later run bills the difference or reports them as never billed.

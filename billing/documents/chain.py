@@ -38,7 +38,7 @@ _BROKEN = """
 BROKEN = f"{of_documents(_BROKEN, between=' UNION ALL ')} ORDER BY 1, 2"
 
 
-def _chained(table: str, series: str = "subscription_id") -> str:
+def _chained_rows(table: str, series: str = "subscription_id") -> str:
     """Return the SQL of a table's rows, numbered per series, each with the digest that its chain expects."""
     return f"""
         SELECT {series} AS series, sequence, digest, billing_chained_digest(
@@ -74,7 +74,7 @@ TRANSITIONS_FOUND_AT = f"""
 
 TRANSITIONS_BROKEN = f"""
     SELECT series, sequence::bigint, coalesce(encode(digest, 'hex'), 'none'), encode(expected, 'hex')
-    FROM ({_chained("billing_transition", _SERIES)}) AS chained
+    FROM ({_chained_rows("billing_transition", _SERIES)}) AS chained
     WHERE digest IS DISTINCT FROM expected
     ORDER BY series COLLATE "C", sequence
 """
@@ -92,12 +92,12 @@ TRANSITIONS: Final = Chain(
 INTENT_LAWS: Final = {
     "digest of an amendment": f"""
         SELECT format('subscription %s, amendment %s', series, sequence)
-        FROM ({_chained("billing_amendment")}) AS chained
+        FROM ({_chained_rows("billing_amendment")}) AS chained
         WHERE digest IS DISTINCT FROM expected
     """,
     "digest of a charge": f"""
         SELECT format('subscription %s, charge %s', series, sequence)
-        FROM ({_chained("billing_charge")}) AS chained
+        FROM ({_chained_rows("billing_charge")}) AS chained
         WHERE digest IS DISTINCT FROM expected
     """,
     "digest of a price": """

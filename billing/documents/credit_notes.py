@@ -217,7 +217,7 @@ def _issue_under(lock: Lock, invoice: Invoice, requested: Sequence[CreditLine] |
     if invoice.state not in CREDITED_STATES:
         raise InvalidTransition(invoice=invoice.pk, state=invoice.state, wanted="credited")
     lines = _lines_left(invoice)
-    credited = _credited(invoice, lines, requested)
+    credited = _credit_amounts(invoice, lines, requested)
     credited = replace(credited, rounding_minor=_rounding(invoice).of(credited.total_minor))
     back = _given_back(invoice, credited.total_minor)
     note = _write(invoice, credited, reason, actor)
@@ -333,7 +333,7 @@ def _taxes_left(invoice_id: int, lines: Sequence[LineRest]) -> list[TaxRest]:
     ]  # fmt: skip
 
 
-def _credited(invoice: Invoice, lines: Sequence[LineRest], requested: Sequence[CreditLine] | None) -> CreditNoteAmounts:
+def _credit_amounts(invoice: Invoice, lines: Sequence[LineRest], requested: Sequence[CreditLine] | None) -> CreditNoteAmounts:
     taxes = _taxes_left(invoice.pk, lines)
     if requested is None:
         rest = whole_rest(lines, taxes)

@@ -90,7 +90,7 @@ def take_out(note: CreditNote, amount_minor: int, refund_id: int) -> None:
 
 def has_kept_credit(customer_id: int) -> bool:
     """Return whether an earlier part of the preview made or used credit of the customer."""
-    return any(kept.customer_id == customer_id for kept in _kept())
+    return any(kept.customer_id == customer_id for kept in _read_kept())
 
 
 def open_credit(customer_id: int, currency: str) -> list[Rest]:
@@ -101,13 +101,13 @@ def open_credit(customer_id: int, currency: str) -> list[Rest]:
 def _rests(customer_id: int, subscription_id: int | None, currency: str) -> list[Rest]:
     left = dict(open_credit(customer_id, currency))
     # The rows of the subscription at hand are not rolled back yet.
-    for kept in _kept():
+    for kept in _read_kept():
         if (kept.customer_id, kept.currency) == (customer_id, currency) and kept.subscription_id != subscription_id:
             left[kept.note_id] = left.get(kept.note_id, 0) + kept.change_minor
     return [Rest(note_id, minor) for note_id, minor in sorted(left.items()) if minor > 0]
 
 
-def _kept() -> tuple[_Kept, ...]:
+def _read_kept() -> tuple[_Kept, ...]:
     shown = previews.current()
     kept: tuple[_Kept, ...] = shown.kept.get(_Kept, ()) if shown is not None else ()
     return kept
@@ -116,4 +116,4 @@ def _kept() -> tuple[_Kept, ...]:
 def _keep_in_preview(changes: Sequence[_Kept]) -> None:
     shown = previews.current()
     if shown is not None and changes:
-        shown.kept[_Kept] = (*_kept(), *changes)
+        shown.kept[_Kept] = (*_read_kept(), *changes)

@@ -170,7 +170,7 @@ def _lacking(source: DocumentSource) -> Iterator[Fault]:
         yield Fault("BR-AE-03" if "AE" in categories else "BR-IC-03", "the buyer has no VAT id.", is_lacking=True)
     if NOT_VAT in categories and len(categories) > 1:
         yield Fault("BR-O-11", "what is not subject to VAT stands beside what is.", is_lacking=True)
-    if any(sum(not _is_other(tax) for tax in _declared(line)) > 1 for line in document["lines"]):
+    if any(sum(not _is_other(tax) for tax in _declared_taxes(line)) > 1 for line in document["lines"]):
         yield Fault("BR-CO-04", "a line bears two VATs.", is_lacking=True)
 
 
@@ -338,14 +338,14 @@ def _category(category: str, rate: str, document: Mapping[str, Any]) -> str:
     found = category if category in CATEGORIES else STANDARD
     if found != STANDARD or Decimal(rate):
         return found
-    others = {(line["tax_category"], Decimal(line["tax_rate"])) for line in document["lines"] if not _declared(line)}
+    others = {(line["tax_category"], Decimal(line["tax_rate"])) for line in document["lines"] if not _declared_taxes(line)}
     others -= {(STANDARD, Decimal(0))}
     [only] = others if len(others) == 1 else [(ZERO, Decimal(0))]
-    has_declared = any(_declared(line) for line in document["lines"])
+    has_declared = any(_declared_taxes(line) for line in document["lines"])
     return only[0] if only[0] in REASONS and not only[1] and not has_declared else ZERO
 
 
-def _declared(line: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _declared_taxes(line: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the declared taxes that a line bears."""
     taxes: Sequence[Mapping[str, Any]] = line.get("taxes", ())
     return taxes
@@ -375,12 +375,14 @@ def _charge(document: Mapping[str, Any], tax: Mapping[str, Any], minor: _Minor) 
 
 def _vat_on(document: Mapping[str, Any], tax: Mapping[str, Any]) -> tuple[str, str]:
     """Return the VAT that is computed on another tax; where VAT is due on the net amount alone, exempt; else no VAT at all."""
-    lines = [line for line in document["lines"] if any(one["code"] == tax["code"] for one in _declared(line))]
-    vats = [one for line in lines for one in _declared(line) if not _is_other(one)]
+    lines = [line for line in document["lines"] if any(one["code"] == tax["code"] for one in _declared_taxes(line))]
+    vats = [one for line in lines for one in _declared_taxes(line) if not _is_other(one)]
     if not vats:
         return NOT_VAT, "0"
     billed = next(one for one in document["taxes"] if one.get("code") == vats[0]["code"])
-    nets = sum(_net_minor(line) for line in document["lines"] if any(one["code"] == billed["code"] for one in _declared(line)))
+    nets = sum(
+        _net_minor(line) for line in document["lines"] if any(one["code"] == billed["code"] for one in _declared_taxes(line))
+    )
     if billed["base_minor"] == nets:
         return "E", "0"
     return _category(billed["category"], billed["rate"], document), billed["rate"]
@@ -388,9 +390,9 @@ def _vat_on(document: Mapping[str, Any], tax: Mapping[str, Any]) -> tuple[str, s
 
 def _vat_of(line: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, str]:
     """Return the category and rate of a line's VAT."""
-    if not _declared(line):
+    if not _declared_taxes(line):
         return _category(line["tax_category"], line["tax_rate"], document), line["tax_rate"]
-    vat = next((tax for tax in _declared(line) if not _is_other(tax)), None)
+    vat = next((tax for tax in _declared_taxes(line) if not _is_other(tax)), None)
     return (NOT_VAT, "0") if vat is None else (_category(vat["category"], vat["rate"], document), vat["rate"])
 
 
@@ -434,7 +436,7 @@ def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dic
         "BT-126": str(line["position"]),
         "BT-153": line["title"] or "–",
         **_subscription(source, line),
-        **_priced(line, minor),
+        **_price_fields(line, minor),
         "BT-130": ONE,
         "BT-131": minor.text(_net_minor(line)),
         "BT-134": _local(source, period["start"]).date() if period else None,
@@ -469,7 +471,7 @@ def _discount_reason(source: DocumentSource) -> str:
     return texts["discount"].format(name=names) if names else texts["discounts"]
 
 
-def _priced(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:
+def _price_fields(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:
     """Return quantity and price if their product is the amount, otherwise one unit at the amount: EN 16931 has no tiers."""
     quantity, unit_amount = Decimal(line.get("quantity") or 0), line.get("unit_amount")
     amount = Decimal(minor.text(line["amount_minor"]))

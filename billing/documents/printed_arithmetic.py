@@ -89,8 +89,8 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
         *_conversion(notation, rating.get("conversion")),
         *_steps(notation, line, rating.get("steps") or []),
         *_share(notation, line, rating),
-        *_negotiated(notation, line, rating.get("list_price")),
-        *_covered(notation, rating.get("covered")),
+        *_negotiated_words(notation, line, rating.get("list_price")),
+        *_covered_words(notation, rating.get("covered")),
         *_discount(notation, line),
         *_included_tax(notation, included),
     ]
@@ -203,7 +203,7 @@ def _share(notation: Notation, line: Mapping[str, Any], rating: Mapping[str, Any
     yield f"{notation.price(rating['exact'])} × {part} = {notation.money(line['amount_minor'])}"
 
 
-def _negotiated(notation: Notation, line: Mapping[str, Any], list_price: Mapping[str, Any] | None) -> Iterator[str]:
+def _negotiated_words(notation: Notation, line: Mapping[str, Any], list_price: Mapping[str, Any] | None) -> Iterator[str]:
     """Say that a price was negotiated, and the plan's own amount if that is one number."""
     if list_price is None:
         return
@@ -213,7 +213,7 @@ def _negotiated(notation: Notation, line: Mapping[str, Any], list_price: Mapping
     yield notation.texts["negotiated_from"].format(price=notation.price(list_price["unit_amount"]))
 
 
-def _covered(notation: Notation, covered: Mapping[str, Any] | None) -> Iterator[str]:
+def _covered_words(notation: Notation, covered: Mapping[str, Any] | None) -> Iterator[str]:
     if not covered or not covered["credits"]:
         return
     text = notation.texts["in_credits" if covered["credits"] > 0 else "credits_back"]

@@ -224,7 +224,7 @@ def texts_of(language: str, *, seller: Mapping[str, Any], buyer: Mapping[str, An
     tax = NAMED_TAXES[language] if names_taxes else tax
     filled = {"{tax}": tax, "{Tax}": _capital(tax), "{buyer_id}": buyer_id, "{seller_id}": _capital(seller_id)}
     lines = {buyer_line(name): title for name, title in line_names(NewCustomer, language).items()}
-    return {name: _filled(text, filled) for name, text in (TEXTS[language] | lines).items()}
+    return {name: _fill_text(text, filled) for name, text in (TEXTS[language] | lines).items()}
 
 
 def buyer_line(field: str) -> str:
@@ -236,7 +236,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str:
+def _fill_text(text: str, values: Mapping[str, str]) -> str:
     """Return the text with these values; values that are still missing stay."""
     for mark, value in values.items():
         text = text.replace(mark, value)

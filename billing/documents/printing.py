@@ -49,13 +49,13 @@ def invoice_pdf(invoice_id: int) -> PrintedDocument:
     source = invoice_source(invoice_id)
     if source.is_valid:
         source = replace(source, pay_url=link_on_paper(Invoice.objects.get(pk=invoice_id)) or "")
-    return _printed(source, source.document["number"] or _draft_name(source))
+    return _print_document(source, source.document["number"] or _draft_name(source))
 
 
 def credit_note_pdf(credit_note_id: int) -> PrintedDocument:
     """Return a credit note on request as it was issued. Raises: as `invoice_pdf`; a carried note is not a document."""
     source = credit_note_source(credit_note_id)
-    return _printed(source, source.document["number"])
+    return _print_document(source, source.document["number"])
 
 
 def invoice_xml(invoice_id: int) -> PrintedDocument:
@@ -221,7 +221,7 @@ def _draft_name(source: DocumentSource) -> str:
     return "-".join(words)
 
 
-def _printed(source: DocumentSource, name: str) -> PrintedDocument:
+def _print_document(source: DocumentSource, name: str) -> PrintedDocument:
     xml = e_invoice(source)
     files = [] if xml is None else [attachment(xml)]
     pdf = typeset(TEMPLATE, page_of(source), at=_made_at(source.day("issue_date")), files=files)

@@ -161,7 +161,7 @@ def _reason_against(invoice: Invoice, reminded: Sequence[date]) -> str | None:
         return str(invoice.state)
     if invoice.due_date is None or today <= invoice.due_date:
         return "not-overdue"
-    if _disputed([invoice.pk]):
+    if _disputed_invoices([invoice.pk]):
         return "disputed"
     if _waiting([invoice.pk]):
         return "first-payment"
@@ -227,7 +227,7 @@ def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
     """
     days = {seller_id: _terms(seller_id).get("reminder_days", []) for seller_id in {one.seller_id for one in invoices}}
     ids = [one.pk for one in invoices if days[one.seller_id] and one.state == Invoice.State.OPEN and one.amount_remaining_minor]
-    left = set(ids) - _disputed(ids)
+    left = set(ids) - _disputed_invoices(ids)
     left -= _waiting(left)
     left -= on_hold([one for one in invoices if one.pk in left], today=today_of)
     reminded: dict[int, list[date]] = {}
@@ -242,7 +242,7 @@ def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
     return due
 
 
-def _disputed(ids: Collection[int]) -> set[int]:
+def _disputed_invoices(ids: Collection[int]) -> set[int]:
     """Return which of these invoices have a payment that the bank took back."""
     disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id__in=ids)
     return set(disputes.values_list("invoice_payment__invoice_id", flat=True))

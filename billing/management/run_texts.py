@@ -36,12 +36,12 @@ def _run_lines(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "Subscriptions",
         ", ".join(f"{outcomes[kind]:,} {text}" for kind, text in words.items() if outcomes[kind]) or "none due",
     )
-    lines, periods = _counted(summary["lines"], "line"), _counted(summary["periods"], "period")
+    lines, periods = _count_text(summary["lines"], "line"), _count_text(summary["periods"], "period")
     yield "Invoices", f"{summary['invoices']:,} with {lines} for {periods}"
     for currency, money in summary["money"].items():
         by_credits = money["credits_applied_minor"]
         paid = f", {amount(by_credits, currency)} of it paid with credits" if by_credits else ""
-        yield "Billed", f"{amount(money['total_minor'], currency)} on {_counted(money['invoices'], 'invoice')}{paid}"
+        yield "Billed", f"{amount(money['total_minor'], currency)} on {_count_text(money['invoices'], 'invoice')}{paid}"
     moved = {
         "Granted": summary["credits_granted"],
         "Taken back": summary["credits_taken_back"],
@@ -61,12 +61,12 @@ def _why_ended(summary: Mapping[str, Any]) -> str:
     reasons = [
         "--limit was reached" if summary["limit_reached"] else "",
         "--max-runtime was reached" if summary["time_is_up"] else "",
-        f"lost {_counted(summary['workers_lost'], 'worker')}" if summary["workers_lost"] else "",
+        f"lost {_count_text(summary['workers_lost'], 'worker')}" if summary["workers_lost"] else "",
     ]
     return ", ".join(filter(None, reasons))
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 

@@ -187,7 +187,7 @@ def _decide(first: dict[str, Correction], subscriptions: dict[str, KnownSubscrip
             refusal = _refusal(one, originals.get(one.target), subscriptions.get(one.subscription), tellings, ready)
             if refusal is None:
                 try:
-                    ready[one.target] = _counted(one, originals[one.target], meters)
+                    ready[one.target] = _count_correction(one, originals[one.target], meters)
                 except NotComputable as wrong:
                     results[one.idempotency_key] = not_computable(one.idempotency_key, wrong)
             elif one.target in keys and one.target not in originals and one.target != one.idempotency_key:
@@ -212,7 +212,7 @@ def _uses(
             yield known, original.meter, original.occurred_at
 
 
-def _counted(one: Correction, original: _Original, meters: CurrentMeters) -> Counted[Any]:
+def _count_correction(one: Correction, original: _Original, meters: CurrentMeters) -> Counted[Any]:
     """Return the correction with its quantity, by the meter of the event."""
     if isinstance(one, EventCancellation):
         return Counted(one, one.value)

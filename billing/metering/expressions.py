@@ -92,7 +92,7 @@ class Expression:
             exact = self.compute(numbers)
         except ZeroDivisionError:
             raise NotComputable("/properties", "division-by-zero", "the expression of the meter divides by zero") from None
-        rounded = _rounded(exact, MAX_DECIMALS)
+        rounded = _round_number(exact, MAX_DECIMALS)
         if abs(rounded) > MAX_QUANTITY:
             raise NotComputable("/properties", "too-large", f"the quantity is beyond plus or minus {MAX_QUANTITY}")
         return to_decimal(rounded)
@@ -114,7 +114,7 @@ def _number_in(properties: Mapping[str, Any], name: str) -> Fraction:
     return Fraction(number)
 
 
-def _rounded(number: Fraction, decimals: int) -> Fraction:
+def _round_number(number: Fraction, decimals: int) -> Fraction:
     return Fraction(round_half_up(number * 10**decimals), 10**decimals)
 
 
@@ -242,7 +242,7 @@ class _Parser:
 
 
 FUNCTIONS: Final[Mapping[str, tuple[int, int, Callable[..., Fraction]]]] = {
-    "round": (1, 2, lambda number, decimals=Fraction(0): _rounded(number, int(decimals))),
+    "round": (1, 2, lambda number, decimals=Fraction(0): _round_number(number, int(decimals))),
     "ceil": (1, 1, lambda number: Fraction(ceil(number))),
     "floor": (1, 1, lambda number: Fraction(floor(number))),
     "min": (2, MAX_ARGUMENTS, min),

@@ -262,7 +262,7 @@ def take_in(events: Sequence[NewEvent], *, allow_future: bool = False) -> list[E
         meters = CurrentMeters({event.meter for event in events})
         uses = [(event, known_by_ref[event.subscription]) for event in events if event.subscription in known_by_ref]
         tellings = OtherTellings((known, event.meter, event.occurred_at) for event, known in uses)
-        counted = [_counted(event, known_by_ref.get(event.subscription), meters, tellings, allow_future) for event in events]
+        counted = [_count_event(event, known_by_ref.get(event.subscription), meters, tellings, allow_future) for event in events]
         first: dict[str, Counted[NewEvent]] = {}
         for one in counted:
             if isinstance(one, Counted):
@@ -291,16 +291,16 @@ def write(rows: Mapping[str, dict[str, Any]]) -> dict[str, EventResult]:
         cursor.execute(TAKE_IN, [json.dumps(list(rows.values()))])
         keys = [key for (key,) in cursor.fetchall()]
     reasons = reasons_of([rows[key] for key in keys if rows[key].get("counts", True)])
-    return {key: _accepted(key, reasons.get(key)) for key in keys}
+    return {key: _accept_event(key, reasons.get(key)) for key in keys}
 
 
-def _accepted(key: str, reason: str | None) -> EventResult:
+def _accept_event(key: str, reason: str | None) -> EventResult:
     if reason is None:
         return EventResult(key, EventStatus.ACCEPTED)
     return EventResult(key, EventStatus.ACCEPTED, sentence_of(reason), code=reason)
 
 
-def _counted(
+def _count_event(
     event: NewEvent,
     subscription: KnownSubscription | None,
     meters: CurrentMeters,
@@ -693,7 +693,7 @@ def _on_overage(subscription_id: int, measures: Sequence[Measure]) -> list[Usage
 def _by_events(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[Usage]:
     apart = [one.price.apart() for one in measures]
     flat = [replace(one, price=price) for one, prices in zip(measures, apart, strict=True) for _, price in prices]
-    measured = iter(_measured(subscription_id, flat, most_groups))
+    measured = iter(_measure_groups(subscription_id, flat, most_groups))
     return [_whole(one.price, [next(measured) for _ in prices]) for one, prices in zip(measures, apart, strict=True)]
 
 
@@ -706,7 +706,7 @@ def _whole(price: Price, buckets: Sequence[Mapping[Group, Usage]]) -> Usage:
     return grouped({group: together([bucket.get(group, nothing) for bucket in buckets]) for group in groups})
 
 
-def _measured(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[dict[Group, Usage]]:
+def _measure_groups(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[dict[Group, Usage]]:
     found: list[dict[Group, Usage]] = [{} for _ in measures]
     reads_entries = any(one.price.is_billed_by_entries() for one in measures)
     holder_id = _holder_of(subscription_id) if reads_entries else None

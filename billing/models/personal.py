@@ -59,7 +59,7 @@ def personal(
     if not (column.null or isinstance(column, (models.CharField, models.TextField, models.JSONField))):
         raise ImproperlyConfigured(f"a personal {type(column).__name__} needs null=True, which an erasure writes")
     column.db_comment = f"{MARK}; {column.db_comment}" if column.db_comment else MARK
-    return _declared(
+    return _declare_column(
         column,
         PersonalData(is_personal=True, words=words, is_name=is_name, is_relied_on=is_relied_on, on_documents=on_documents),
     )
@@ -67,10 +67,10 @@ def personal(
 
 def impersonal(column: Column, *, on_documents: bool = False) -> Column:
     """Declare a column that says nothing about a person, or that bills need as it is; see `PersonalData`."""
-    return _declared(column, PersonalData(is_personal=False, on_documents=on_documents))
+    return _declare_column(column, PersonalData(is_personal=False, on_documents=on_documents))
 
 
-def _declared(column: Column, declaration: PersonalData) -> Column:
+def _declare_column(column: Column, declaration: PersonalData) -> Column:
     setattr(column, DECLARATION, declaration)
     return column
 

@@ -313,7 +313,7 @@ def change(request: CustomerChange, lookup: Lookup | None = None) -> Customer:
         customer = customer_of(ref)
         former_vat_id, former_seller = customer.vat_id, customer.seller
         if request.merges_address and request.address is not None:
-            changes["address"] = check(Metadata(), _merged(customer.address, request.address), "/address")
+            changes["address"] = check(Metadata(), _merge_patch(customer.address, request.address), "/address")
         for name, value in changes.items():
             setattr(customer, name, value)
         _ensure_vat_status(customer.vat_status, customer.vat_id)
@@ -327,7 +327,7 @@ def change(request: CustomerChange, lookup: Lookup | None = None) -> Customer:
     return customer
 
 
-def _merged(value: Any, patch: Any) -> Any:
+def _merge_patch(value: Any, patch: Any) -> Any:
     """Return the value after the changes of a patch. Source: RFC 7396."""
     if not isinstance(patch, dict):
         return patch
@@ -336,7 +336,7 @@ def _merged(value: Any, patch: Any) -> Any:
         if change is None:
             found.pop(name, None)
         else:
-            found[name] = _merged(found.get(name), change)
+            found[name] = _merge_patch(found.get(name), change)
     return found
 
 

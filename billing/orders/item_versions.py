@@ -158,7 +158,7 @@ def timeline(
                 )
                 for key, price_id in keyed
             ]  # fmt: skip
-    return _merged(spans)
+    return _merge_spans(spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def _active(changes: Iterable[AmendmentChange]) -> list[ActiveTime]:
             active = _until(active, change.ends_at, change.unused_time)
         elif change.sets_end:
             later = ActiveTime(change.effective_at, change.ends_at, change.unused_time)
-            active = _joined([*_until(active, change.effective_at), later])
+            active = _join_times([*_until(active, change.effective_at), later])
     return active
 
 
@@ -267,7 +267,7 @@ def _until(stretches: Iterable[ActiveTime], instant: datetime, unused_time: Unus
     ]
 
 
-def _joined(stretches: Iterable[ActiveTime]) -> list[ActiveTime]:
+def _join_times(stretches: Iterable[ActiveTime]) -> list[ActiveTime]:
     """Return periods of activity in order of time; adjacent periods are joined."""
     joined: list[ActiveTime] = []
     for one in stretches:
@@ -282,7 +282,7 @@ def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
     return min((instant for instant in (one, other) if instant is not None), default=None)
 
 
-def _merged(spans: Iterable[VersionSpan]) -> list[VersionSpan]:
+def _merge_spans(spans: Iterable[VersionSpan]) -> list[VersionSpan]:
     """Merge adjacent spans with the same terms: an amendment of one item does not cut the others."""
     merged: dict[str, list[VersionSpan]] = {}
     for span in spans:

@@ -111,19 +111,19 @@ def lowered(price: Price, percent: Decimal) -> Price:
     Free units, and minimums and maximums of a period, stay.
     """
     keep = (100 - Fraction(percent)) / 100
-    return replace(price, **{name: _lowered(value, keep) for name, value in _charged(price)})
+    return replace(price, **{name: _lower_value(value, keep) for name, value in _charged_fields(price)})
 
 
-def _charged(record: Record) -> list[tuple[str, Any]]:
+def _charged_fields(record: Record) -> list[tuple[str, Any]]:
     values = [(field, getattr(record, field.name)) for field in declared_fields(type(record))]
     return [(field.name, value) for field, value in values if value is not None and isinstance(field.value, CHARGED)]
 
 
-def _lowered(value: Any, keep: Fraction) -> Any:
+def _lower_value(value: Any, keep: Fraction) -> Any:
     if isinstance(value, Decimal):
         return to_decimal(Fraction(value) * keep)
     parts: tuple[Tier | Bucket, ...] = value
-    return tuple(_part(each, {name: _lowered(amount, keep) for name, amount in _charged(each)}) for each in parts)
+    return tuple(_part(each, {name: _lower_value(amount, keep) for name, amount in _charged_fields(each)}) for each in parts)
 
 
 def _part(part: Record, amounts: Mapping[str, Any]) -> Record:

@@ -105,7 +105,7 @@ def move_preview(request: NewPlanMove, *, after: str | None, limit: int) -> Move
     shown: list[_Decided] = []
     prices = _MonthlyAmounts()
     moved = 0
-    for one in _decided(request, target, from_plans):
+    for one in _decide_moves(request, target, from_plans):
         if one.outcome != Outcome.MOVED:
             left_out[one.outcome.value] += 1
             continue
@@ -128,7 +128,7 @@ def move_preview(request: NewPlanMove, *, after: str | None, limit: int) -> Move
     )
 
 
-def _decided(request: NewPlanMove, target: Plan, from_plans: Sequence[int]) -> Iterator[_Decided]:
+def _decide_moves(request: NewPlanMove, target: Plan, from_plans: Sequence[int]) -> Iterator[_Decided]:
     last = 0
     while found := candidates(from_plans=from_plans, refs=request.subscriptions, after=last):
         changes = changes_of([one.id for one in found])

@@ -264,7 +264,7 @@ def _create(request: NewSubscription) -> Subscription:
             raise AlreadyExists(resource="subscription", ref=request.ref)
         anchor_at = request.anchor_at or request.started_at
         time_zone = request.time_zone or payer.time_zone
-        phases = _timed(request.phases or (), request.started_at, version.pk, anchor_at, time_zone)
+        phases = _time_phases(request.phases or (), request.started_at, version.pk, anchor_at, time_zone)
         subscription = Subscription.objects.create(
             ref=request.ref,
             customer_id=payer.pk,
@@ -442,7 +442,7 @@ def started(ref: str) -> Subscription:
     return subscription
 
 
-def _given(wish: Wish) -> list[bool]:
+def _given_changes(wish: Wish) -> list[bool]:
     """Return for each kind of change whether the wish has it."""
     return [
         wish.plan is not None, wish.quantities is not None, wish.sets_override or wish.price_override is not None, wish.sets_end,
@@ -459,7 +459,7 @@ def _not_one_change() -> Invalid:
 
 def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
     """Return the change as stored: with the plan's newest version at this time."""
-    if sum(_given(wish)) != 1:
+    if sum(_given_changes(wish)) != 1:
         raise _not_one_change()
     if wish.trial_end is not None:
         _check_trial(subscription, wish.trial_end)
@@ -501,7 +501,7 @@ def _other_plan(plan_id: int, code: str, pointer: str = "/plan") -> int:
 # Phases ----------------------------------------------------------------------------------------------
 
 
-def _timed(phases: Sequence[Phase], starts_at: datetime, plan_id: int, anchor_at: datetime, zone: str) -> list[BegunPhase]:
+def _time_phases(phases: Sequence[Phase], starts_at: datetime, plan_id: int, anchor_at: datetime, zone: str) -> list[BegunPhase]:
     return timed(
         phases,
         starts_at=starts_at,
@@ -533,7 +533,7 @@ def _phase_change(number: int, begun: BegunPhase, index: int) -> dict[str, Any]:
 
 def _change_phases(lock: Lock, subscription: Subscription, effective_at: datetime, wish: Wish, actor: str) -> Amendment:
     """Write the amendments of phases in place of those that have not begun; return the first."""
-    if sum(_given(wish)) != 1:
+    if sum(_given_changes(wish)) != 1:
         raise _not_one_change()
     if effective_at < present(subscription):
         raise Invalid(pointer="/effective_at", rule="not-begun", detail="phases that have begun stay; give a time to come")
@@ -541,7 +541,7 @@ def _change_phases(lock: Lock, subscription: Subscription, effective_at: datetim
     if phases and phases[0].trial:
         raise Invalid(pointer="/phases/0/trial", rule="first-phase", detail="only an order begins with a trial")
     terms = terms_at(_changes(subscription), effective_at)
-    begun = _timed(phases, effective_at, terms.plan_id, terms.anchor_at or subscription.anchor_at, subscription.time_zone)
+    begun = _time_phases(phases, effective_at, terms.plan_id, terms.anchor_at or subscription.anchor_at, subscription.time_zone)
     rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("sequence"))
     known = {change.sequence for change in _counting(rows)}
     of_phases = [row for row in rows if "phase" in row.change and row.sequence in known]
@@ -835,7 +835,7 @@ OTHER_ENTRIES = """
 def _ensure_entries_billed_once(subscription: Subscription) -> None:
     values = {"subscription": subscription.pk, "customer": subscription.customer_id}
     for ref, rate, mine, theirs in fetch_rows(lambda *row: row, OTHER_ENTRIES, values):
-        if may_bill_the_same(_parsed(mine), _parsed(theirs)):
+        if may_bill_the_same(_parse_definition(mine), _parse_definition(theirs)):
             detail = (
                 f"{ref} bills the entries of the rate {rate} at that time; give the prices filters of the same label with "
                 "different values, or the customer another holder"
@@ -843,7 +843,7 @@ def _ensure_entries_billed_once(subscription: Subscription) -> None:
             raise Invalid(pointer="/plan", rule="entries-taken", detail=detail)
 
 
-def _parsed(definition: Any) -> Price:
+def _parse_definition(definition: Any) -> Price:
     return parse_price(json.loads(definition) if isinstance(definition, str) else definition)
 
 

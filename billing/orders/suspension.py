@@ -21,7 +21,7 @@ def suspend(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_i
     """
     suspended, is_new = insert_once(
         SUSPENSION(ref),
-        check=lambda: _suspended(ref),
+        check=lambda: _find_suspended(ref),
         insert=lambda: SuspendedBilling.objects.create(
             subscription_id=subscription_of(ref).pk, reason=reason, facts=facts or {}, run_id=run_id
         ),
@@ -40,7 +40,7 @@ def resume(*, ref: str, actor: str, reason: str) -> SuspendedBilling:
     """
     with locked_transaction(SUSPENSION(ref)):
         subscription_of(ref)
-        suspended = _suspended(ref)
+        suspended = _find_suspended(ref)
         if suspended is None:
             raise BillingNotSuspended(subscription=ref)
         SuspendedBilling.objects.filter(pk=suspended.pk).update(resumed_at=Now(), resumed_by=actor, resume_reason=reason)
@@ -48,5 +48,5 @@ def resume(*, ref: str, actor: str, reason: str) -> SuspendedBilling:
     return suspended
 
 
-def _suspended(ref: str) -> SuspendedBilling | None:
+def _find_suspended(ref: str) -> SuspendedBilling | None:
     return SuspendedBilling.objects.filter(subscription__ref=ref, resumed_at=None).first()

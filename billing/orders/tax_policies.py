@@ -76,7 +76,7 @@ def policy_from(seller: Mapping[str, Any], buyer: Mapping[str, Any], time_zone: 
         vat_id=vat_id,
         seller_country=home.country,
         buyer=place,
-        declared=tuple(fetch_rows(_declared, DECLARED, {"countries": sorted({home.country, place.country})})),
+        declared=tuple(fetch_rows(_declare_tax, DECLARED, {"countries": sorted({home.country, place.country})})),
         zone=ZoneInfo(time_zone),
     )
 
@@ -85,7 +85,7 @@ def _party(place: Place, address: Mapping[str, Any], vat_id: str | None) -> Part
     return Party(*place, str(address.get("line1") or ""), str(address.get("line2") or ""), vat_id or "")
 
 
-def _declared(*row: Any) -> DeclaredTax:
+def _declare_tax(*row: Any) -> DeclaredTax:
     postal_codes, classes = (tuple(json.loads(each)) for each in row[7:9])
     known: tuple[Any, ...] = (*row[:7], postal_codes, classes, *row[9:])
     return DeclaredTax(*known)

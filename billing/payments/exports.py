@@ -17,19 +17,19 @@ from billing.payments.models import (
 _REFERENCES: Final = {**REFERENCES, "pack": "(SELECT code FROM billing_pack WHERE id = e.{})"}
 
 
-def _bought(purchase: str) -> str:
+def _bought_by(purchase: str) -> str:
     """Return the condition for purchases of a customer, and for those of the customer's holder that name no customer."""
     return f"""({OF_CUSTOMER.format(f"{purchase}.customer_id")} OR {purchase}.customer_id IS NULL AND {purchase}.holder_id IN (
         SELECT holder_id FROM billing_customer WHERE ref = %(customer)s AND holder_id <> ''))"""
 
 
-_OF_PURCHASE: Final = {"customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_bought('p')})"}
+_OF_PURCHASE: Final = {"customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_bought_by('p')})"}
 _OF_INTENT: Final = {
     "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + OF_CUSTOMER.format("customer_id") + ")"
 }
 EXPORTS: Final = (
     export_of(
-        "purchases", "money that came in for a pack", Purchase, {"customer": _bought("e")}, order="e.id", dated="paid_at",
+        "purchases", "money that came in for a pack", Purchase, {"customer": _bought_by("e")}, order="e.id", dated="paid_at",
         references=_REFERENCES,
     ),
     export_of("purchase-grants", "credits that a purchase added", PurchaseGrant, _OF_PURCHASE, order="e.id", dated="recorded_at"),

@@ -295,7 +295,7 @@ def aggregate(
     if aggregation == Aggregation.WEIGHTED_SUM:
         if period is None:
             raise ValueError("weighted_sum needs the period that it is weighted by")
-        return _weighted(numbered, *period, held_before)
+        return _weight_time(numbered, *period, held_before)
     values = [Fraction(n) for _, n in numbered]
     if aggregation == Aggregation.SUM:
         return sum(values, Fraction(0))
@@ -369,7 +369,7 @@ def _distinct(events: Sequence[Event], property_name: str | None) -> set[Any]:
     return {text for text in texts if text is not None}
 
 
-def _weighted(numbered: Sequence[tuple[Event, Decimal]], start: datetime, end: datetime, held_before: Decimal) -> Fraction:
+def _weight_time(numbered: Sequence[tuple[Event, Decimal]], start: datetime, end: datetime, held_before: Decimal) -> Fraction:
     held, since, weighted = Fraction(held_before), start, Fraction(0)
     for event, number in numbered:
         at = min(max(event.occurred_at, start), end)

@@ -273,7 +273,7 @@ def compute_totals(
         discounts += taken
     discounts += [discount for limit in ordered_limits for discount in fees.cap(limit)]
     minimum_fees = _minimum_fees(fees, ordered_limits)
-    carried = _carried(fees, minimum_fees)
+    carried = _carried_credits(fees, minimum_fees)
     tax_lines = taxes(_taxables(fees, minimum_fees, carried))
     subtotal = sum(line.amount_minor for line in lines)
     subtotal += sum(t.amount_minor for t in minimum_fees) + sum(c.net_minor for c in carried)
@@ -392,7 +392,7 @@ def _minimum_fees(fees: _Fees, limits: Iterable[Limit]) -> list[MinimumFee]:
     return minimum_fees
 
 
-def _carried(fees: _Fees, minimum_fees: Iterable[MinimumFee]) -> list[CarriedCredit]:
+def _carried_credits(fees: _Fees, minimum_fees: Iterable[MinimumFee]) -> list[CarriedCredit]:
     nets: dict[Treatment, int] = {}
     for one in _taxables(fees, minimum_fees, ()):
         nets[one.treatment] = nets.get(one.treatment, 0) + one.amount_minor

@@ -218,7 +218,7 @@ def customer_coupons(ref: str, *, before: int | None = None, after: int | None =
         NotFound: the customer does not exist.
     """
     given = CustomerCoupon.objects.filter(customer_id=customer(ref).pk)
-    return _given(page(given, before=before, after=after, limit=limit))
+    return _given_coupons(page(given, before=before, after=after, limit=limit))
 
 
 def subscription_coupons(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[GivenCoupon]:
@@ -228,10 +228,10 @@ def subscription_coupons(ref: str, *, before: int | None = None, after: int | No
         NotFound: the subscription does not exist.
     """
     given = CustomerCoupon.objects.filter(subscription_id=first_of(Subscription.objects.filter(ref=ref), "subscription", ref).pk)
-    return _given(page(given, before=before, after=after, limit=limit))
+    return _given_coupons(page(given, before=before, after=after, limit=limit))
 
 
-def _given(rows: Sequence[CustomerCoupon]) -> list[GivenCoupon]:
+def _given_coupons(rows: Sequence[CustomerCoupon]) -> list[GivenCoupon]:
     codes: dict[int, str] = dict(Coupon.objects.filter(pk__in=[row.coupon_id for row in rows]).values_list("id", "code"))
     uses = CouponUse.objects.filter(customer_coupon_id__in=[row.pk for row in rows], released_at=None)
     totals = uses.values_list("customer_coupon_id").annotate(Sum("amount_minor"), Count("id"))

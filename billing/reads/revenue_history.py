@@ -178,7 +178,7 @@ def terms_of(items: Iterable[Item | Version], *, customers: Sequence[int] | None
     plans = fetch_rows(_plan, PLANS, [list({item.plan_id for item in items})])
     prices = fetch_rows(_price, PRICES, [list({item.price_id for item in items})])
     coupons: dict[int, list[HeldCoupon]] = {}
-    for held in fetch_rows(_held, COUPONS, {"customers": customers}):
+    for held in fetch_rows(_held_coupon, COUPONS, {"customers": customers}):
         coupons.setdefault(held.customer_id, []).append(held)
     discounted = list({item.subscription_id for item in items if item.customer_id in coupons})
     return Terms(dict(plans), dict(prices), coupons, dict(fetch_rows(_contract, CONTRACTS, [discounted])))
@@ -196,7 +196,7 @@ def _contract(pk: int, started_at: datetime, trial_end: datetime | None, zone: s
     return pk, Contract(first_charged_instant(started_at, trial_end), ZoneInfo(zone))
 
 
-def _held(
+def _held_coupon(
     customer_id: int, subscription_id: int | None, code: str, kind: str, value: Decimal, currency: str, duration: str,
     periods: int | None, per: str, prices: str, plans: str, given_at: datetime, taken_off_at: datetime | None,
 ) -> HeldCoupon:  # fmt: skip

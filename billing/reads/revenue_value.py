@@ -79,13 +79,13 @@ def monthly_minor_of(fees: Sequence[Fee], coupons: Iterable[CouponTerms], interv
         covered = [place for place, fee in enumerate(fees) if coupon.is_for(fee.price_key, fee.plan)]
         whole = sum((left[place] for place in covered), Fraction(0))
         if whole > 0:
-            kept = _kept(coupon, whole, interval, currency)
+            kept = _kept_part(coupon, whole, interval, currency)
             for place in covered:
                 left[place] *= kept
     return to_minor(sum(left, Fraction(0)), currency)
 
 
-def _kept(coupon: CouponTerms, whole: Fraction, interval: Interval, currency: str) -> Fraction:
+def _kept_part(coupon: CouponTerms, whole: Fraction, interval: Interval, currency: str) -> Fraction:
     if coupon.percent is not None:
         return 1 - Fraction(coupon.percent) / 100
     monthly = from_minor(coupon.amount_minor or 0, currency) / months_of(interval)

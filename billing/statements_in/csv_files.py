@@ -276,7 +276,7 @@ def _rows(text: str, lines_before: int, delimiter: str) -> Iterator[tuple[int, l
 
 def _read_lines(lines: Iterable[str], lines_before: int, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each row with its line, or raise `BankFileInvalid` with the line."""
-    reader = csv.reader(_bounded(lines, lines_before), delimiter=delimiter)
+    reader = csv.reader(_bounded_lines(lines, lines_before), delimiter=delimiter)
     try:
         for cells in reader:
             yield lines_before + reader.line_num, cells
@@ -284,7 +284,7 @@ def _read_lines(lines: Iterable[str], lines_before: int, delimiter: str) -> Iter
         raise BankFileInvalid(f"line {lines_before + reader.line_num}: {error}") from error
 
 
-def _bounded(lines: Iterable[str], lines_before: int) -> Iterator[str]:
+def _bounded_lines(lines: Iterable[str], lines_before: int) -> Iterator[str]:
     for number, line in enumerate(lines, lines_before + 1):
         if len(line) > MAX_LINE:
             raise BankFileInvalid(f"line {number} has more than {MAX_LINE:,} characters: this is no table of a bank")

@@ -57,10 +57,10 @@ class StripeTax(TaxProvider):
     def taxes_of(self, sale: Sale) -> Sequence[LineTaxes]:
         found: list[LineTaxes] = []
         for first in range(0, len(sale.lines), MOST_LINES):
-            found += self._calculated(sale, sale.lines[first : first + MOST_LINES])
+            found += self._calculate_taxes(sale, sale.lines[first : first + MOST_LINES])
         return found
 
-    def _calculated(self, sale: Sale, lines: Sequence[SaleLine]) -> list[LineTaxes]:
+    def _calculate_taxes(self, sale: Sale, lines: Sequence[SaleLine]) -> list[LineTaxes]:
         parameters: Any = {
             "currency": sale.currency.lower(),
             "customer_details": _customer(sale),

@@ -80,7 +80,7 @@ async def _ask(body: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "credit-ledger"}
     try:
         # To the host of the setting only: no redirect is followed, and no proxy taken from the environment.
-        client = httpx.AsyncClient(verify=_trusted(), follow_redirects=False, trust_env=False, timeout=timeout_s)
+        client = httpx.AsyncClient(verify=_trusted_context(), follow_redirects=False, trust_env=False, timeout=timeout_s)
         async with asyncio.timeout(timeout_s), client, client.stream("POST", url, json=body, headers=headers) as answer:
             content = b""
             async for chunk in answer.aiter_raw():
@@ -95,7 +95,7 @@ async def _ask(body: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _trusted_context() -> ssl.SSLContext:
     """The authorities whose certificates are trusted; reading them takes 20 ms."""
     import httpx
 

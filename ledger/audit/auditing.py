@@ -149,7 +149,7 @@ def plan(session: Session, report: Report, writer: AnchorWriter | None, slice_en
                 identity.balance += balance
                 identity.held += held
                 entries += sequence
-                report.add(_misnamed(holder, credit_type))
+                report.add(_find_misnamed(holder, credit_type))
                 if writer:
                     writer.add(AnchorLine(holder, credit_type, sequence, digest))
             yield holder, entries
@@ -171,7 +171,7 @@ def _accounts(session: Session, holder_id: str | None) -> Iterator[tuple[Any, ..
         yield from cursor
 
 
-def _misnamed(holder_id: str, credit_type: str) -> Iterable[Finding]:
+def _find_misnamed(holder_id: str, credit_type: str) -> Iterable[Finding]:
     if not HOLDER_ID.fullmatch(holder_id) or not CREDIT_TYPE.fullmatch(credit_type):
         yield Finding("form", holder_id, credit_type, None, f"{holder_id!r}, {credit_type!r}", "a holder's id and a credit type")
 
@@ -239,7 +239,7 @@ def broken(session: Session, check: str, part: Slice) -> list[Finding]:
     """
     try:
         with session.transaction():
-            return _broken(session, check, part)
+            return _find_broken(session, check, part)
     except UNREADABLE as error:
         halves = _halves(session, part, by_entry=check in BY_ENTRY)
         if not halves:
@@ -247,7 +247,7 @@ def broken(session: Session, check: str, part: Slice) -> list[Finding]:
     return [finding for half in halves for finding in broken(session, check, half)]
 
 
-def _broken(session: Session, check: str, part: Slice) -> list[Finding]:
+def _find_broken(session: Session, check: str, part: Slice) -> list[Finding]:
     parameters = part.parameters | {"codes": list(RECORDED), "operations": sorted(REQUESTS)}
     rows = session.execute((BY_ENTRY | BY_HOLDER)[check], parameters).fetchall()
     return [

@@ -54,10 +54,10 @@ class Identity:
         went = {"balance": self.balance, "held": self.held}
         went |= {name: self.totals[name] for name, sign in TOTALS.items() if sign < 0}
         verdict = "" if self.came_in == self.explained else "  DOES NOT HOLD"
-        return f"{self.credit_type}: {_joined(came)} = {_joined(went)}{verdict}"
+        return f"{self.credit_type}: {_join_amounts(came)} = {_join_amounts(went)}{verdict}"
 
 
-def _joined(amounts: Mapping[str, int]) -> str:
+def _join_amounts(amounts: Mapping[str, int]) -> str:
     shown = {name: value for name, value in amounts.items() if value or name in {"granted", "balance", "spent"}}
     return " + ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in shown.items())
 

@@ -92,7 +92,7 @@ def distribute(connection: BaseDatabaseWrapper) -> list[str]:
     """
     with connection.cursor() as cursor:
         _ensure_cluster(cursor)
-        return list(_distributed(cursor))
+        return list(_distribute_tables(cursor))
 
 
 def _ensure_cluster(cursor: Any) -> None:
@@ -104,7 +104,7 @@ def _ensure_cluster(cursor: Any) -> None:
         raise NoCluster("the database is on a worker; prepare it by its coordinator")
 
 
-def _distributed(cursor: Any) -> Iterator[str]:
+def _distribute_tables(cursor: Any) -> Iterator[str]:
     cursor.execute("SET citus.enable_unsafe_triggers = on")
     cursor.execute("SET citus.shard_count = %s", [conf.SHARDS.value])
     for table in (*ON_ALL_NODES, *applications.tables_on_all_nodes()):

@@ -179,30 +179,30 @@ def hash_of(text: str) -> int:
     whole = len(data) // 12 * 12
     a = b = c = (0x9E3779B9 + len(data) + 3_923_095) & WORD
     for x, y, z in iter_unpack("<3I", data[:whole]):
-        a, b, c = _mixed((a + x) & WORD, (b + y) & WORD, (c + z) & WORD)
+        a, b, c = _mix_words((a + x) & WORD, (b + y) & WORD, (c + z) & WORD)
     x, y, z = unpack("<3I", data[whole:].ljust(12, b"\0"))
     # The lowest byte of c has the length already.
     found = _last((a + x) & WORD, (b + y) & WORD, (c + (z << 8)) & WORD)
     return found - (found >> 31 << 32)
 
 
-def _rotated(word: int, bits: int) -> int:
+def _rotate_word(word: int, bits: int) -> int:
     return (word << bits | word >> (32 - bits)) & WORD
 
 
-def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+def _mix_words(a: int, b: int, c: int) -> tuple[int, int, int]:
     for first, second, third in ((4, 6, 8), (16, 19, 4)):
-        a, c = (a - c & WORD) ^ _rotated(c, first), c + b & WORD
-        b, a = (b - a & WORD) ^ _rotated(a, second), a + c & WORD
-        c, b = (c - b & WORD) ^ _rotated(b, third), b + a & WORD
+        a, c = (a - c & WORD) ^ _rotate_word(c, first), c + b & WORD
+        b, a = (b - a & WORD) ^ _rotate_word(a, second), a + c & WORD
+        c, b = (c - b & WORD) ^ _rotate_word(b, third), b + a & WORD
     return a, b, c
 
 
 def _last(a: int, b: int, c: int) -> int:
-    c = (c ^ b) - _rotated(b, 14) & WORD
-    a = (a ^ c) - _rotated(c, 11) & WORD
-    b = (b ^ a) - _rotated(a, 25) & WORD
-    c = (c ^ b) - _rotated(b, 16) & WORD
-    a = (a ^ c) - _rotated(c, 4) & WORD
-    b = (b ^ a) - _rotated(a, 14) & WORD
-    return (c ^ b) - _rotated(b, 24) & WORD
+    c = (c ^ b) - _rotate_word(b, 14) & WORD
+    a = (a ^ c) - _rotate_word(c, 11) & WORD
+    b = (b ^ a) - _rotate_word(a, 25) & WORD
+    c = (c ^ b) - _rotate_word(b, 16) & WORD
+    a = (a ^ c) - _rotate_word(c, 4) & WORD
+    b = (b ^ a) - _rotate_word(a, 14) & WORD
+    return (c ^ b) - _rotate_word(b, 24) & WORD

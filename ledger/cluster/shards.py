@@ -136,13 +136,13 @@ def shards_of(session: Session, connect: Callable[..., Callable[[], Session]]) -
     shards = [Shard(number, host, port, beside[number]) for number, host, port, _ in session.execute(SHARDS).fetchall()]
     shards.sort(key=lambda shard: (shard.host, shard.port))
     for (host, port), of_node in groupby(shards, key=lambda shard: (shard.host, shard.port)):
-        with _kept(connect(host=host, port=port)) as lend:
+        with _keep_sessions(connect(host=host, port=port)) as lend:
             for shard in of_node:
                 yield shard, lend
 
 
 @contextmanager
-def _kept(connect: Callable[[], Session]) -> Iterator[Lend]:
+def _keep_sessions(connect: Callable[[], Session]) -> Iterator[Lend]:
     """Yield a function that lends sessions and takes them back to lend them again; the sessions end with the block."""
     with ExitStack() as stack:
         free: list[Session] = []

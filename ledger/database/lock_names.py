@@ -233,8 +233,8 @@ def spellings(templates: str, namespace: str) -> Mapping[str, str]:
     """
     if namespace and (not isinstance(namespace, str) or NAMESPACE.fullmatch(namespace) is None):
         raise ValueError(f"lock namespace {namespace!r} is not a word of 1 to 64 of the characters A-Z a-z 0-9 _ . : -")
-    chosen = _chosen(templates)
-    spelled = {name.kind: _spelled(name, chosen.get(name.kind, name.template), namespace) for name in _all()}
+    chosen = _choose_templates(templates)
+    spelled = {name.kind: _spell_name(name, chosen.get(name.kind, name.template), namespace) for name in _all()}
     for one, other in combinations(_all(), 2):
         if _could_be_equal(_pattern(one, spelled), _pattern(other, spelled)):
             raise ValueError(
@@ -244,7 +244,7 @@ def spellings(templates: str, namespace: str) -> Mapping[str, str]:
     return spelled
 
 
-def _chosen(templates: str) -> dict[str, str]:
+def _choose_templates(templates: str) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for part in templates.split():
         kind, _, template = part.partition("=")
@@ -257,7 +257,7 @@ def _chosen(templates: str) -> dict[str, str]:
     return chosen
 
 
-def _spelled(name: LockName, template: str, namespace: str) -> str:
+def _spell_name(name: LockName, template: str, namespace: str) -> str:
     try:
         parts = [(literal, field, form or conversion) for literal, field, form, conversion in string.Formatter().parse(template)]
         fields = [_field(name, field, form) for _, field, form in parts if field is not None]

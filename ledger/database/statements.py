@@ -101,7 +101,7 @@ def wait_at_most(milliseconds: int) -> None:
         bound = f"SET LOCAL lock_timeout = {milliseconds:d}"
         is_idle = driver.pgconn.transaction_status == pq.TransactionStatus.IDLE
         for message in BEGINNING if is_idle else ("{}",):
-            _checked(driver.pgconn.exec_(message.format(bound).encode()))
+            _check_result(driver.pgconn.exec_(message.format(bound).encode()))
 
 
 BEGINNING: Final = sql_of("begin with a statement", "BEGIN; {}").splitlines()
@@ -188,11 +188,11 @@ class Statement:
         driver = database.connection
         with database.wrap_database_errors:
             if driver.pgconn.transaction_status == pq.TransactionStatus.IDLE and not driver.autocommit:
-                _checked(driver.pgconn.exec_(b"BEGIN"))
+                _check_result(driver.pgconn.exec_(b"BEGIN"))
             if conf.PREPARE_STATEMENTS.value:
                 result = self._exec_prepared(driver, values)
             else:
-                result = _checked(driver.pgconn.exec_params(self.sql.encode(), values, result_format=BINARY))
+                result = _check_result(driver.pgconn.exec_params(self.sql.encode(), values, result_format=BINARY))
         value_at = result.get_value
         return [
             self._row([None if (value := value_at(place, column)) is None else load(value) for column, load in self._places])
@@ -205,16 +205,16 @@ class Statement:
             name = names.get(self._name)
             if name is None:
                 name = f"ledger_{self._name}_{next(_numbers)}".encode()
-                _checked(driver.pgconn.prepare(name, self.sql.encode()))
+                _check_result(driver.pgconn.prepare(name, self.sql.encode()))
                 names[self._name] = name
-            return _checked(driver.pgconn.exec_prepared(name, values, result_format=BINARY))
+            return _check_result(driver.pgconn.exec_prepared(name, values, result_format=BINARY))
         except psycopg.Error as error:
             if error.sqlstate in PREPARED_IS_GONE:
                 names.clear()
             raise
 
 
-def _checked(result: pq.abc.PGresult) -> pq.abc.PGresult:
+def _check_result(result: pq.abc.PGresult) -> pq.abc.PGresult:
     """Return the result, or raise its error as the driver would."""
     if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
         return result

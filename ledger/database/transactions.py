@@ -107,7 +107,7 @@ def own_or_joined(*names: str, **about: str) -> AbstractContextManager[None]:
         LocksOutOfOrder, UnsafeDatabase, HolderBusy: of a transaction of the caller, as `in_transaction`.
         SequenceTaken: the server ended a deadlock by this transaction of the caller.
     """
-    return _joined(names, {}, BROKEN_OFF) if joins() else outermost(**about)
+    return _join_transaction(names, {}, BROKEN_OFF) if joins() else outermost(**about)
 
 
 @contextmanager
@@ -187,13 +187,13 @@ def in_transaction(once: Callable[[], Result], *, locks: Iterable[str] = (), **a
     """
     with waits_bounded():
         if not joins():
-            return _tried(once, about)
-        with _joined(locks, about, COLLIDED):
+            return _try_once(once, about)
+        with _join_transaction(locks, about, COLLIDED):
             return once()
 
 
 @contextmanager
-def _joined(names: Iterable[str], about: dict[str, str], repeated: Collection[str]) -> Iterator[None]:
+def _join_transaction(names: Iterable[str], about: dict[str, str], repeated: Collection[str]) -> Iterator[None]:
     """Run the block in a savepoint of the open transaction; after an error in `repeated`, the caller has to repeat that."""
     names = tuple(names)
     ensure_schema(connection)
@@ -232,7 +232,7 @@ def _set_lock_timeout(value: str) -> None:
         cursor.execute("SET LOCAL lock_timeout = %s", [value])
 
 
-def _tried(once: Callable[[], Result], about: dict[str, str]) -> Result:
+def _try_once(once: Callable[[], Result], about: dict[str, str]) -> Result:
     for _ in range(TRIES):
         try:
             with outermost(**about):

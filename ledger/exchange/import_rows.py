@@ -114,7 +114,7 @@ def _row(number: int, given: Mapping[str, Any], actor: str, *, from_text: bool) 
         code = "not-a-choice" if "operation" in given else "required"
         return [RowError(number, FieldError("/operation", code, f"This must be one of {', '.join(OPERATIONS)}."))]
     faults: list[FieldError] = []
-    fields = shape.take(_typed(shape, given) if from_text else dict(given), "", faults)
+    fields = shape.take(_type_cells(shape, given) if from_text else dict(given), "", faults)
     if not faults:
         row, of, occurred_at = fields.pop("row"), fields.pop("of", None), fields.pop("occurred_at", None)
         del fields["operation"]
@@ -128,7 +128,7 @@ def _row(number: int, given: Mapping[str, Any], actor: str, *, from_text: bool) 
     return [RowError(number, fault) for fault in faults]
 
 
-def _typed(shape: Shape[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _type_cells(shape: Shape[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return cells as JSON would have them, by the types of their fields; what is no such value stays text, and is refused."""
     types = {each.json_name: each.value for each in shape.fields}
     return {name: _value(types.get(name), cell) for name, cell in given.items()}

@@ -164,7 +164,7 @@ def change_once(call: KeyCall, act: Act, show: Callable[[ApiKey], dict[str, Any]
     """
 
     def insert() -> KeyAnswer:
-        key, secret = act(*_locked(call))
+        key, secret = act(*_lock_keys(call))
         answer = KeyAnswer(show(key), secret)
         KeyRequest(
             idempotency_key=call.idempotency_key,
@@ -179,13 +179,13 @@ def change_once(call: KeyCall, act: Act, show: Callable[[ApiKey], dict[str, Any]
 
     if call.dry_run:
         with waits_bounded(), preview():
-            return _stored(call) or KeyAnswer(insert().body)
+            return _stored_answer(call) or KeyAnswer(insert().body)
     name = KEY_REQUEST(call.confined_to, call.idempotency_key)
     with waits_bounded():
-        return insert_once(name, check=lambda: _stored(call), insert=insert)[0]
+        return insert_once(name, check=lambda: _stored_answer(call), insert=insert)[0]
 
 
-def _stored(call: KeyCall) -> KeyAnswer | None:
+def _stored_answer(call: KeyCall) -> KeyAnswer | None:
     known = KeyRequest.objects.filter(idempotency_key=call.idempotency_key, confined_to=call.confined_to).first()
     if known is None:
         return None
@@ -194,7 +194,7 @@ def _stored(call: KeyCall) -> KeyAnswer | None:
     return KeyAnswer(known.answer, replayed=True)
 
 
-def _locked(call: KeyCall) -> tuple[ApiKey | None, ApiKey | None]:
+def _lock_keys(call: KeyCall) -> tuple[ApiKey | None, ApiKey | None]:
     """Lock the rows of both keys, in one order for all, and then look whether the key of the request is still valid."""
     either = Q(key_digest=call.secret_digest) | Q(former_digest=call.secret_digest) | Q(pk=call.target_id)
     rows = list(ApiKey.objects.select_for_update(no_key=True).filter(either).order_by("pk"))

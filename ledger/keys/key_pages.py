@@ -106,7 +106,7 @@ def key_for_holder_view(model_admin: ReadOnlyAdmin, request: HttpRequest, accoun
     return HttpResponseRedirect(f"{reverse('admin:ledger_keys_apikey_add')}?{urlencode(asked, doseq=True)}")
 
 
-def _asked(request: HttpRequest) -> dict[str, Any]:
+def _initial_values(request: HttpRequest) -> dict[str, Any]:
     """Return the values with which the form of a new key begins, as the link to it says."""
     return {"holder_id": request.GET.get("holder_id", ""), "scopes": request.GET.getlist("scopes")}
 
@@ -181,7 +181,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     def create_view(self, request: HttpRequest) -> HttpResponse:
         """Make a key, and show it in this one response; it is stored nowhere, not even in the session."""
-        form = KeyForm(request.POST or None, initial=_asked(request))
+        form = KeyForm(request.POST or None, initial=_initial_values(request))
         if "more" in request.POST:
             form = KeyForm(initial=with_more_rows(form, request.POST["more"]))
         elif request.method == "POST" and form.is_valid():

@@ -25,7 +25,7 @@ def api_key(pk: int, *, seen_by: str | None, with_labels: Mapping[str, str] = NO
         seen_by: the holder to which the reader is confined, who sees only keys that are confined to the same one; None: all.
         with_labels: the labels to which the reader is bound, who sees only keys with these labels.
     """
-    return _seen(seen_by, with_labels).filter(pk=pk).first()
+    return _visible_keys(seen_by, with_labels).filter(pk=pk).first()
 
 
 def api_keys(
@@ -47,7 +47,7 @@ def api_keys(
         before: only keys made before the one of this number; `after`: only later ones, those next to it.
     """
     given = {"name": name, "holder_id": holder_id, "created_by": created_by}
-    found = _seen(seen_by, with_labels).filter(**{column: value for column, value in given.items() if value is not None})
+    found = _visible_keys(seen_by, with_labels).filter(**{column: value for column, value in given.items() if value is not None})
     if state is not None:
         found = found.filter(STATES[state])
     if before is not None:
@@ -57,6 +57,6 @@ def api_keys(
     return list(found.order_by("-pk")[:limit])
 
 
-def _seen(by: str | None, labels: Mapping[str, str]) -> QuerySet[ApiKey]:
+def _visible_keys(by: str | None, labels: Mapping[str, str]) -> QuerySet[ApiKey]:
     seen = ApiKey.objects.all() if by is None else ApiKey.objects.filter(holder_id=by)
     return seen.filter(labels__contains=dict(labels)) if labels else seen

@@ -82,10 +82,10 @@ class _Lines:
             return
         self._last = now
         of_all = "" if total is None else f" of {total:,}"
-        self._stream.write(f"{self._what}: {done:,}{of_all} {self._unit}{self._left(done, total, now)}")
+        self._stream.write(f"{self._what}: {done:,}{of_all} {self._unit}{self._time_left(done, total, now)}")
         self._stream.flush()
 
-    def _left(self, done: int, total: int | None, now: float) -> str:
+    def _time_left(self, done: int, total: int | None, now: float) -> str:
         """Return how long the rest takes at the rate so far; empty if that is unknown, or if there is no rest."""
         if not total or not done or done >= total:
             return ""

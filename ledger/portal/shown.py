@@ -179,7 +179,7 @@ def _history(details: Mapping[str, Any], account: Mapping[str, Any], content: Co
         (
             Cell(_time(entry["at"], content)),
             Cell(KINDS[entry["kind"]].on_statement[language.code]),
-            None if hides else Cell(_signed(entry["amount"], account, language), is_number=True),
+            None if hides else Cell(_signed_amount(entry["amount"], account, language), is_number=True),
             None if hides else Cell(_number(entry["balance"], account, language), is_number=True),
         )
         for entry in details["history"]
@@ -254,7 +254,7 @@ def _number(amount: int, account: Mapping[str, Any], language: Language) -> str:
     return language.number(Decimal(amount).scaleb(-scale), decimals=scale)
 
 
-def _signed(amount: int, account: Mapping[str, Any], language: Language) -> str:
+def _signed_amount(amount: int, account: Mapping[str, Any], language: Language) -> str:
     return ("+" if amount > 0 else "") + _number(amount, account, language)
 
 

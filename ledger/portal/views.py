@@ -46,7 +46,7 @@ def by_link(view: Callable[..., HttpResponse], methods: Sequence[str] = METHODS,
             return _with_headers(HttpResponseNotAllowed(methods))
         link = read_link(request.GET.get(PARAMETER, ""))
         is_open = link is not None and (is_of_steps or not link.step)
-        return _with_headers(view(request, link, **captured) if is_open else _gone(request))
+        return _with_headers(view(request, link, **captured) if is_open else _gone_page(request))
 
     # A browser adds nothing to a request by itself: the token of the link is in the address, and there is no cookie.
     return csrf_exempt(answer)
@@ -69,7 +69,7 @@ def data(request: HttpRequest, link: Link) -> HttpResponse:
 def document(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     """Return a PDF of the customer or of an account; none where amounts are hidden."""
     if link.hides_amounts:
-        return _gone(request)
+        return _gone_page(request)
     if not _documents.acquire(blocking=False):
         return HttpResponse(status=503, headers={"Retry-After": str(BUSY_SECONDS)})
     try:
@@ -79,7 +79,7 @@ def document(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     finally:
         _documents.release()
     if found is None:
-        return _gone(request)
+        return _gone_page(request)
     file = f'attachment; filename="{found.file_name}"'
     return HttpResponse(found.content, content_type="application/pdf", headers={"Content-Disposition": file})
 
@@ -97,7 +97,7 @@ def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     """Do what a button of the page says, then show the step that follows, or the page."""
     customer = customer_of(link.holder_id) if link.allows_actions else None
     if customer is None:
-        return _gone(request)
+        return _gone_page(request)
     shown = shown_of(link, request, page_language(link, customer))
     try:
         following = customer.act(name, request.POST.dict(), shown)
@@ -105,7 +105,7 @@ def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
         texts = TEXTS[shown.language.code]
         return _step_page(request, link, customer, shown, Step(title=texts["refused_title"], text=texts["refused"]), status=409)
     if following is None:
-        return _gone(request)
+        return _gone_page(request)
     if isinstance(following, Step):
         return _step_page(request, link, customer, shown, following, status=409 if following.is_refusal else 200)
     return _see_other(link.address("step", following) if following else link.address("page"))
@@ -118,7 +118,7 @@ def _step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     """Show a step. One that loads itself again, or goes on to another site, does so without a script."""
     customer = customer_of(link.holder_id) if link.allows_actions else None
     if customer is None:
-        return _gone(request)
+        return _gone_page(request)
     shown = shown_of(link, request, page_language(link, customer))
     try:
         found = customer.step(name, shown, is_back=BACK in request.GET)
@@ -126,7 +126,7 @@ def _step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
         texts = TEXTS[shown.language.code]
         unavailable = Step(title=texts["unavailable_title"], text=texts["unavailable"])
         return _step_page(request, link, customer, shown, unavailable, status=503)
-    return _gone(request) if found is None else _step_page(request, link, customer, shown, found)
+    return _gone_page(request) if found is None else _step_page(request, link, customer, shown, found)
 
 
 step = by_link(_step, is_of_steps=True)
@@ -172,7 +172,7 @@ def _content(request: HttpRequest, link: Link) -> Content:
     )
 
 
-def _gone(request: HttpRequest) -> HttpResponse:
+def _gone_page(request: HttpRequest) -> HttpResponse:
     """The page that says so, in every language: nothing is known about its reader."""
     context = {"languages": [(code, texts["gone_title"], texts["gone"]) for code, texts in TEXTS.items()], "style": STYLE}
     return render(request, "ledger/portal/gone.html", context, status=410)

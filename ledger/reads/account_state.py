@@ -331,7 +331,7 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
         holds=state.holds,
         next_expiry=_next_expiry(open_lots),
         costs=(*seen.costs, *brought),
-        restricted_lots=_restricted(state.lots, at_us),
+        restricted_lots=_restricted_lots(state.lots, at_us),
     )
 
 
@@ -397,10 +397,10 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
 def _restricted_of(account: AccountState) -> Lots:
     if all(lot.applies_to is None for lot in account.lots_and_held_parts):
         return ()
-    return _restricted(account.settled.lots, account.now_us)
+    return _restricted_lots(account.settled.lots, account.now_us)
 
 
-def _restricted(lots: Lots, now_us: int) -> Lots:
+def _restricted_lots(lots: Lots, now_us: int) -> Lots:
     return tuple([lot for lot in lots if lot.applies_to is not None and lot.is_spendable(now_us)])
 
 

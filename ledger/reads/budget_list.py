@@ -122,7 +122,7 @@ def budgets(holder_id: str, credit_type: str = "credits") -> list[ShownBudget]:
     if account is None:
         return []
     settings = last_settings(holder_id, credit_type, [budget.name for budget in account.budgets])
-    shown = [_shown(account, budget) for budget in account.budgets]
+    shown = [_show_budget(account, budget) for budget in account.budgets]
     set_by = [settings[each.name] for each in shown]
     return [each._replace(set_by=last.actor, reference=last.reference) for each, last in zip(shown, set_by, strict=True)]
 
@@ -215,10 +215,10 @@ def _account(holder_id: str, credit_type: str) -> _Account | None:
     if row is None:
         return None
     now_us, found, holds = row
-    return _Account(holder_id, credit_type, now_us, found, _freed(holder_id, credit_type, holds, now_us) if found else {})
+    return _Account(holder_id, credit_type, now_us, found, _read_freed(holder_id, credit_type, holds, now_us) if found else {})
 
 
-def _freed(holder_id: str, credit_type: str, holds: Holds, now_us: int) -> dict[tuple[int, str, int], int]:
+def _read_freed(holder_id: str, credit_type: str, holds: Holds, now_us: int) -> dict[tuple[int, str, int], int]:
     expired = {hold.sequence: hold.amount for hold in holds if hold.is_expired(now_us)}
     freed: dict[tuple[int, str, int], int] = {}
     for sequence, text in _fetch(COUNTS_OF_HOLDS, [holder_id, credit_type, list(expired)]) if expired else ():
@@ -236,7 +236,9 @@ def _fetch(query: str, parameters: Any) -> list[tuple[Any, ...]]:
 
 def _rows(account: _Account, budget: Budget, query: str, **more: Any) -> list[tuple[str, Steps]]:
     rows = _fetch(query, _parameters(account, budget) | more)
-    return [(subject, _left(account, budget, subject, zip(starts, used, strict=True))) for subject, starts, used in rows]
+    return [
+        (subject, _remaining_steps(account, budget, subject, zip(starts, used, strict=True))) for subject, starts, used in rows
+    ]
 
 
 def _parameters(account: _Account, budget: Budget) -> dict[str, Any]:
@@ -250,12 +252,12 @@ def _parameters(account: _Account, budget: Budget) -> dict[str, Any]:
     }
 
 
-def _left(account: _Account, budget: Budget, subject: str, steps: Iterable[tuple[int, int]]) -> Steps:
+def _remaining_steps(account: _Account, budget: Budget, subject: str, steps: Iterable[tuple[int, int]]) -> Steps:
     """The steps without what expired holds give back."""
     return {start_us: max(0, used - account.freed.get((budget.setting, subject, start_us), 0)) for start_us, used in steps}
 
 
-def _shown(account: _Account, budget: Budget) -> ShownBudget:
+def _show_budget(account: _Account, budget: Budget) -> ShownBudget:
     rows = _rows(account, budget, MOST_USED, limit=SHOWN_SUBJECTS)
     [(subjects,)] = _fetch(SUBJECTS, _parameters(account, budget)) if len(rows) == SHOWN_SUBJECTS else [(len(rows),)]
     usage = [_use(account, budget, subject, steps) for subject, steps in rows if any(steps.values())]

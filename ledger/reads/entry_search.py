@@ -187,15 +187,15 @@ def _scan(statement: Statement, values: dict[str, Any], limit: int) -> Scan:
 @cache
 def _statement(source: str, newest: bool) -> Statement:
     text = {"recorded": RECORDED.format(newest=newest), "referenced": REFERENCED}[source]
-    return _made(f"{source}_{newest}", text, newest, BEHIND[newest] if source == "referenced" else "true")
+    return _make_statement(f"{source}_{newest}", text, newest, BEHIND[newest] if source == "referenced" else "true")
 
 
 @cache
 def _statement_of_holder(kind: str | None, going: str) -> Statement:
-    return _made(f"of_holder_{kind}_{going}", f"({page_sql('e.*', kind, going)})", going != "newer", "true")
+    return _make_statement(f"of_holder_{kind}_{going}", f"({page_sql('e.*', kind, going)})", going != "newer", "true")
 
 
-def _made(name: str, source: str, newest: bool, behind: str) -> Statement:
+def _make_statement(name: str, source: str, newest: bool, behind: str) -> Statement:
     order = ", ".join(f"e.{column}{' DESC' if newest else ''}" for column in ORDER)
     sql = SCAN.format(columns=select_list(COLUMNS), order=order, behind=behind, source=source)
     loaders: list[Loader] = [*(load for _, load in COLUMNS.values()), boolean, integer]

@@ -63,8 +63,8 @@ def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, An
     found = _with_lots_in_full(found)
     explained = found[-1]
     beside = {each.sequence: each for each in BOOKED_BESIDE.read(parameters | {"at": parameter(explained.recorded_at)})}
-    earlier = _booked(beside.get(number) for number in count(sequence - 1, -1))
-    later = _booked(beside.get(number) for number in count(sequence + 1))
+    earlier = _booked_entries(beside.get(number) for number in count(sequence - 1, -1))
+    later = _booked_entries(beside.get(number) for number in count(sequence + 1))
     return explain(
         explained,
         found[0] if found[0].sequence < sequence else None,
@@ -74,7 +74,7 @@ def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, An
     )
 
 
-def _booked(neighbours: Iterable[Entry | None]) -> list[Entry]:
+def _booked_entries(neighbours: Iterable[Entry | None]) -> list[Entry]:
     """Return the first of them, up to an entry that a client requested."""
     return [
         each for each in takewhile(lambda each: each is not None and is_booked_by_itself(each), neighbours) if each is not None

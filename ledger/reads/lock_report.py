@@ -122,7 +122,7 @@ def current_locks(*, names: Iterable[str] = (), using: str = "default") -> list[
     """
     rows = _of_all_nodes(using)
     queries = [row["query"] for row in rows] + [row.pop("query_on_node", "") for row in rows]
-    known = _numbered(names) | _numbered(_names_in_queries(queries)) if rows else {}
+    known = _number_names(names) | _number_names(_names_in_queries(queries)) if rows else {}
     return [SessionLock(name=None if row["two_part"] else known.get(row["number"]), **row) for row in rows]
 
 
@@ -172,5 +172,5 @@ def _names_in_queries(queries: Iterable[str]) -> Iterable[str]:
             yield from (name(literal.replace("''", "'")) for name in NAMES_FOR_LITERALS)
 
 
-def _numbered(names: Iterable[str]) -> dict[int, str]:
+def _number_names(names: Iterable[str]) -> dict[int, str]:
     return {lock_number(name): name for name in names}

@@ -73,15 +73,15 @@ def recurring_grants(holder_id: str, credit_type: str = "credits", *, upcoming: 
     Args:
         upcoming: how many of its next grants each shows, 0 to 100.
     """
-    return _found(holder_id, credit_type, ("", LARGEST_NAME), upcoming)
+    return _read_grants(holder_id, credit_type, ("", LARGEST_NAME), upcoming)
 
 
 def recurring_grant(holder_id: str, credit_type: str = "credits", *, name: str, upcoming: int = 3) -> ShownRecurringGrant | None:
     """A recurring grant of an account; None if it has none of that name, or the one has ended. Args: as `recurring_grants`."""
-    return next(iter(_found(holder_id, credit_type, (name, name), upcoming)), None)
+    return next(iter(_read_grants(holder_id, credit_type, (name, name), upcoming)), None)
 
 
-def _found(holder_id: str, credit_type: str, names: tuple[str, str], upcoming: int) -> list[ShownRecurringGrant]:
+def _read_grants(holder_id: str, credit_type: str, names: tuple[str, str], upcoming: int) -> list[ShownRecurringGrant]:
     found = []
     for facts in fetch_rows(lambda *row: row, RECURRING_GRANTS, [holder_id, credit_type, *names]):
         grant = RecurringGrant.from_entries(*facts)

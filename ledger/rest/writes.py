@@ -130,7 +130,7 @@ class Write(Endpoint):
             raise NotFound
         if made.dry_run or not self.queues or isinstance(made, BETWEEN_HOLDERS):
             return lambda: self.respond(partial(self.execute_alone, made), dry_run=made.dry_run)
-        return self._queued(made)
+        return self._queue_request(made)
 
     def _respond_or_wait(self, wait: services.Wait | None, request: Any, result: Result) -> Response | Step:
         """Return the response; if the request was tried and lacks credits, ask first what is under way, and wait as it says.
@@ -147,17 +147,17 @@ class Write(Endpoint):
         def read() -> Reading:
             following = waiting.look()
             if following is services.Next.TRY:
-                return Reading(self._queued(request, waiting), is_enough=True)
-            return Reading(self._decided(request, waiting.found), is_enough=following is services.Next.DECIDE)
+                return Reading(self._queue_request(request, waiting), is_enough=True)
+            return Reading(self._decide_request(request, waiting.found), is_enough=following is services.Next.DECIDE)
 
-        at_once = Awaited(read, 0, reads.feed_marker, otherwise=self._decided(request, None))
+        at_once = Awaited(read, 0, reads.feed_marker, otherwise=self._decide_request(request, None))
         return at_once._replace(seconds=waiting.left_s, otherwise=at_once) if waiting.left_s else at_once
 
-    def _queued(self, request: Request, wait: services.Wait | None = None) -> QueuedRequest:
+    def _queue_request(self, request: Request, wait: services.Wait | None = None) -> QueuedRequest:
         return QueuedRequest(services.GROUP_COMMIT, request, partial(self._respond_or_wait, wait, request))
 
-    def _decided(self, request: Request, found: services.UnderWay | None) -> QueuedRequest:
-        return self._queued(services.decided(request, found))
+    def _decide_request(self, request: Request, found: services.UnderWay | None) -> QueuedRequest:
+        return self._queue_request(services.decided(request, found))
 
     def execute_alone(self, request: Any) -> Entry:
         """Execute a request in a transaction of its own."""

@@ -281,20 +281,20 @@ def encode_budgets(budgets: Budgets) -> str:
 
     The parent and the scopes of the parents are left out of a budget that does not nest.
     """
-    return orjson.dumps([_encoded(each) for each in budgets]).decode()
+    return orjson.dumps([_encode_budget(each) for each in budgets]).decode()
 
 
-def _encoded(budget: Budget) -> list[Any]:
+def _encode_budget(budget: Budget) -> list[Any]:
     nested = [budget.parent, [tuple(level) for level in budget.within]] if budget.parent else []
     return [*budget[:8], int(budget.is_hard), budget.setting, *nested]
 
 
 def decode_budgets(text: str | bytes) -> Budgets:
     """Return the budgets of a stored form: the inverse of `encode_budgets`."""
-    return tuple([_decoded(*fields) for fields in orjson.loads(text)])
+    return tuple([_decode_budget(*fields) for fields in orjson.loads(text)])
 
 
-def _decoded(*fields: Any) -> Budget:
+def _decode_budget(*fields: Any) -> Budget:
     settings, is_hard, setting, (parent, within) = fields[:8], fields[8], fields[9], fields[10:] or (None, ())
     return Budget._make((*settings, is_hard == 1, setting, parent, tuple([Scope(*level) for level in within])))
 

@@ -101,10 +101,10 @@ def encode_costs(costs: Iterable[LotCost | CostChange]) -> str:
 
     A fraction of 0 is left out. An entry without them stores null.
     """
-    return "[" + ",".join([_encoded(cost) for cost in costs]) + "]"
+    return "[" + ",".join([_encode_cost(cost) for cost in costs]) + "]"
 
 
-def _encoded(cost: LotCost | CostChange) -> str:
+def _encode_cost(cost: LotCost | CostChange) -> str:
     head = f'[{cost[0]},{cost[1]},"{cost.currency}"'
     if isinstance(cost, CostChange):
         return f"{head}]"

@@ -45,9 +45,9 @@ def entry_text(entry: Any, *, at: datetime, unit: CreditUnit) -> EntryText:
         other=counterpart.get("holder_id", "another holder"),
         setting=setting_text(counterpart, unit),
         of_requested="" if entry.requested is None else f" of {unit.number(entry.requested)} requested",
-        rated=_rated(entry, unit),
+        rated=_rating_text(entry, unit),
         on_overage=f", {unit.number(entry.postpaid)} of them on overage" if entry.postpaid else "",
-        refused=_refused(entry.refusal, at, unit),
+        refused=_refusal_text_of(entry.refusal, at, unit),
     )
     return EntryText(text.label, past, kind.colour)
 
@@ -69,11 +69,11 @@ def setting_text(counterpart: Mapping[str, Any], unit: CreditUnit) -> str:
     return f"{'accepts' if counterpart.get('incoming') == 'accepted' else 'refuses'} transfers from others"
 
 
-def _refused(refusal: Any, at: datetime, unit: CreditUnit) -> str:
+def _refusal_text_of(refusal: Any, at: datetime, unit: CreditUnit) -> str:
     return f"{refusal['operation']}: {refusal_text(refusal, at=at, unit=unit).removeprefix('Refused: ')}" if refusal else ""
 
 
-def _rated(entry: Any, unit: CreditUnit) -> str:
+def _rating_text(entry: Any, unit: CreditUnit) -> str:
     if entry.rating is None:
         return ""
     return f" for {quantity_words(entry.rating)} of {entry.rating['rate']} v{entry.rating['version']}"

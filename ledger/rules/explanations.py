@@ -80,9 +80,9 @@ def explain(
         "lots": _lots(entry, before),
         "costs": _costs(entry),
         "budgets": list(_budgets(entry)),
-        "booked_before": [_booked(each) for each in booked_before],
-        "booked_after": [_booked(each) for each in booked_after],
-        "refers_to": None if referred is None else _referred(entry, before, referred),
+        "booked_before": [_explain_booked(each) for each in booked_before],
+        "booked_after": [_explain_booked(each) for each in booked_after],
+        "refers_to": None if referred is None else _explain_referred(entry, before, referred),
     }
 
 
@@ -121,7 +121,7 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
     }
 
 
-def _booked(entry: Entry) -> dict[str, Any]:
+def _explain_booked(entry: Entry) -> dict[str, Any]:
     booked = KINDS[entry.kind].booked
     sentence = "{amount} of lot {refers_to} came back, and were claimed." if settles_claim(entry) else booked and booked[1]
     return {
@@ -149,14 +149,16 @@ def _lots(entry: Entry, before: AccountState) -> list[dict[str, Any]]:
         return opened
     if kind.takes and entry.refers_to is None:
         return (
-            [_taken(lot, before, _use_of(entry), drawn.get(lot.grant, 0)) for lot in before.lots]
+            [_explain_taken(lot, before, _use_of(entry), drawn.get(lot.grant, 0)) for lot in before.lots]
             if drawn or (entry.kind == "spend" and entry.amount)
             else []
         )
     if kind.of_lot is None:
         return []
     decision, text = kind.of_lot
-    changed = [_decision(grant, amount, decision, _returned(entry, before, grant) or text) for grant, amount in entry.drawn]
+    changed = [
+        _decision(grant, amount, decision, _explain_returned(entry, before, grant) or text) for grant, amount in entry.drawn
+    ]
     return changed + opened
 
 
@@ -171,7 +173,7 @@ def _use_of(entry: Entry) -> Use | None:
     return Use((entry.rating or {}).get("rate"), entry.metadata)
 
 
-def _taken(lot: Lot, before: AccountState, use: Use | None, amount: int) -> dict[str, Any]:
+def _explain_taken(lot: Lot, before: AccountState, use: Use | None, amount: int) -> dict[str, Any]:
     if amount:
         rest = f"; {lot.remaining - amount} remain" if amount < lot.remaining else ""
         return _decision(lot.grant, amount, "drawn", f"Used {amount} of {lot.remaining}{rest}. {_ahead(lot, before, use)}")
@@ -214,7 +216,7 @@ def _place(lot: Lot, entry: Entry) -> str:
     return f"A new lot, number {entry.lots.index(lot) + 1} of {len(entry.lots)} in the order of use: {ORDER}."
 
 
-def _returned(entry: Entry, before: AccountState, grant: int) -> str:
+def _explain_returned(entry: Entry, before: AccountState, grant: int) -> str:
     """Return what is special about a lot that got credits back, or an empty text."""
     if entry.kind != "refund":
         return ""
@@ -285,7 +287,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
         "amount": _credits(amount),
         "drawn": _credits(drawn),
         "of_requested": f" of the {entry.requested} requested" if entry.requested is not None else "",
-        "lots": _counted(len(entry.drawn), "lot"),
+        "lots": _count_text(len(entry.drawn), "lot"),
         "order": ORDER,
         "refers_to": entry.refers_to,
         "on_overage": f", {entry.postpaid} of them on overage" if entry.postpaid else "",
@@ -295,10 +297,10 @@ def _facts(entry: Entry) -> dict[str, Any]:
         "beyond": f", and {amount} from the balance beyond it" if amount else "",
         "because": f": {entry.reason}" if entry.reason else "",
         "other": (entry.counterpart or {}).get("holder_id", "another holder"),
-        "arrived": _arrived(entry),
+        "arrived": _explain_arrival(entry),
         "set": _set(entry),
         "lowest": -(entry.overdraft or 0),
-        "refused": _refused(entry),
+        "refused": _explain_refusal(entry),
     }
 
 
@@ -318,7 +320,7 @@ def _set(entry: Entry) -> str:
     return f"account {'accepts' if entry.accepts_transfers else 'refuses'} transfers from others"
 
 
-def _refused(entry: Entry) -> str:
+def _explain_refusal(entry: Entry) -> str:
     if not entry.refusal:
         return ""
     facts = entry.refusal["facts"]
@@ -326,16 +328,16 @@ def _refused(entry: Entry) -> str:
     return f"The ledger refused the {entry.refusal['operation']}: {entry.refusal['code']}.{why}"
 
 
-def _arrived(entry: Entry) -> str:
+def _explain_arrival(entry: Entry) -> str:
     return f"which joined lot {entry.drawn[0][0]} of the same terms" if entry.drawn else "now a new lot with its old terms"
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _credits(amount: int) -> str:
-    return _counted(amount, "credit")
+    return _count_text(amount, "credit")
 
 
 def _total(drawn: Drawn) -> int:
@@ -345,7 +347,7 @@ def _total(drawn: Drawn) -> int:
 # What it refers to -----------------------------------------------------------------------------------
 
 
-def _referred(entry: Entry, before: AccountState, referred: Entry) -> dict[str, Any]:
+def _explain_referred(entry: Entry, before: AccountState, referred: Entry) -> dict[str, Any]:
     facts: dict[str, Any] = {"sequence": referred.sequence, "kind": referred.kind, "amount": referred.amount}
     if entry.kind == "refund":
         returned = entry.refunded_total or 0

@@ -13,8 +13,8 @@ def purpose_words(applies_to: Mapping[str, Any] | None, *, limit: int = 3) -> st
     if not applies_to:
         return ""
     rates = applies_to.get("rates", ())
-    parts = [f"the {'rate' if len(rates) == 1 else 'rates'} {_listed(rates, limit)}"] if rates else []
-    parts += [f"{label} {_listed(values, limit)}" for label, values in applies_to.get("labels", {}).items()]
+    parts = [f"the {'rate' if len(rates) == 1 else 'rates'} {_list_names(rates, limit)}"] if rates else []
+    parts += [f"{label} {_list_names(values, limit)}" for label, values in applies_to.get("labels", {}).items()]
     return f"only for {' with '.join(parts)}"
 
 
@@ -23,7 +23,7 @@ def purpose_names(applies_to: Mapping[str, Any]) -> str:
     return ", ".join([*applies_to.get("rates", ()), *(name for names in applies_to.get("labels", {}).values() for name in names)])
 
 
-def _listed(names: Any, limit: int) -> str:
+def _list_names(names: Any, limit: int) -> str:
     shown = list(names)
     more = len(shown) - limit
     return ", ".join(shown) if more <= 0 else f"{', '.join(shown[:limit])} and {more} more"

@@ -39,7 +39,7 @@ def refusal_text(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) 
     if refused is None:
         return f"Refused: {refusal['code'].replace('-', ' ')}."
     text = next((text for name, value, text in refused.text_if if facts[name] == value), refused.text)
-    return f"Refused: {_filled(refused, text, facts, unit, at)}"
+    return f"Refused: {_fill_text(refused, text, facts, unit, at)}"
 
 
 def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> list[Remedy]:
@@ -54,11 +54,11 @@ def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> l
         return []
     action, text, amount = refused.remedy
     if not amount:
-        return [Remedy(action, _filled(refused, text, facts, unit, at))]
-    return [Remedy(action, _filled(refused, text, facts, unit, at), facts[amount], facts["sequence"])] if facts[amount] else []
+        return [Remedy(action, _fill_text(refused, text, facts, unit, at))]
+    return [Remedy(action, _fill_text(refused, text, facts, unit, at), facts[amount], facts["sequence"])] if facts[amount] else []
 
 
-def _filled(refused: type[Refused], text: str, facts: Mapping[str, Any], unit: CreditUnit, at: datetime) -> str:
+def _fill_text(refused: type[Refused], text: str, facts: Mapping[str, Any], unit: CreditUnit, at: datetime) -> str:
     """Return the text with the facts; `over` is by how much the requested credits exceed those that there are."""
     counted = {name for name, declared in annotations_of(refused).items() if isinstance(declared.value, Credits)}
     filled = {name: _Fact(value, unit if name in counted else None, at) for name, value in facts.items()}
@@ -87,9 +87,9 @@ class _Fact(NamedTuple):
         if how == "of":
             return f" of {self.value}" if self.value else ""
         if how == "until":
-            return f" {_preposed(_instant(self.value), self.at, 'until')}" if self.value else ""
+            return f" {_time_words(_instant(self.value), self.at, 'until')}" if self.value else ""
         if how == "at":
-            return f" {_preposed(_instant(self.value), self.at, 'on')}" if self.value else ""
+            return f" {_time_words(_instant(self.value), self.at, 'on')}" if self.value else ""
         return format(self.value, how)
 
     def _of_unit(self, unit: CreditUnit, how: str) -> str:
@@ -116,12 +116,12 @@ def when(instant: datetime, *, at: datetime) -> str:
 
 def _insufficient(refusal: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
     facts = refusal["facts"]
-    requested = f"{unit.number(facts['requested'])} requested{_rated(refusal['request'], unit)}"
+    requested = f"{unit.number(facts['requested'])} requested{_rating_text(refusal['request'], unit)}"
     if refusal["operation"] == "capture":
         spendable = f"{unit.number(facts['available'])} held and spendable"
     else:
         spendable = f"{unit.number(facts['available'])} spendable"
-    why = [part for part in (_held(facts, at, unit), _coming(facts, at, unit), _expired(facts, at, unit)) if part]
+    why = [part for part in (_held_text(facts, at, unit), _coming(facts, at, unit), _expired_text(facts, at, unit)) if part]
     why += [
         f"{unit.number(each['available'])} {are(each['available'], unit)} {purpose_words(each['applies_to'])}"
         for each in facts.get("for_other_things") or []
@@ -133,7 +133,7 @@ def _insufficient(refusal: Mapping[str, Any], at: datetime, unit: CreditUnit) ->
     return " ".join(sentences)
 
 
-def _rated(request: Mapping[str, Any], unit: CreditUnit) -> str:
+def _rating_text(request: Mapping[str, Any], unit: CreditUnit) -> str:
     if not request.get("rate"):
         return ""
     return f" for {quantity_words(request)} of {request['rate']}"
@@ -143,7 +143,7 @@ def _open_holds(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [hold for hold in facts.get("holds") or [] if hold["state"] == "open"]
 
 
-def _held(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
+def _held_text(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
     """The credits that open holds set aside. An expired hold sets nothing aside, even before its expiry is booked."""
     ended = sum(hold["amount"] for hold in facts.get("holds") or [] if hold["state"] != "open")
     held = (facts.get("held") or 0) - ended
@@ -162,7 +162,7 @@ def _coming(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
     return f"{unit.number(coming)} {'starts' if unit.is_one(coming) else 'start'}{later}{_times(times, at, 'on')}"
 
 
-def _expired(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
+def _expired_text(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
     expired = facts.get("expired") or 0
     if not expired:
         return ""
@@ -175,10 +175,10 @@ def _times(times: Sequence[str | None], at: datetime, word: str) -> str:
     known = sorted({_instant(time) for time in times if time})
     if not known:
         return ""
-    return f"{', the first' if len(known) > 1 else ''} {_preposed(known[0], at, word)}"
+    return f"{', the first' if len(known) > 1 else ''} {_time_words(known[0], at, word)}"
 
 
-def _preposed(instant: datetime, at: datetime, word: str) -> str:
+def _time_words(instant: datetime, at: datetime, word: str) -> str:
     words = when(instant, at=at)
     return f"{'at' if word == 'on' and ':' in words else word} {words}"
 
@@ -195,11 +195,11 @@ def are(amount: int, unit: CreditUnit) -> str:
 def _remedies_for_insufficient(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> list[Remedy]:
     found = [Remedy("grant", f"Grant {unit.amount(facts['shortfall'])}", facts["shortfall"])]
     for hold in _open_holds(facts):
-        until = _preposed(_instant(hold["expires_at"]), at, "until")
+        until = _time_words(_instant(hold["expires_at"]), at, "until")
         words = f"Release hold #{hold['hold']}: {unit.number(hold['amount'])} {until}"
         found.append(Remedy("release", words, hold["amount"], hold["hold"]))
     sufficient_at = facts.get("earliest_sufficient_at")
     if sufficient_at:
-        words = f"Wait: enough is spendable {_preposed(_instant(sufficient_at), at, 'on')} if nothing else is spent"
+        words = f"Wait: enough is spendable {_time_words(_instant(sufficient_at), at, 'on')} if nothing else is spent"
         found.append(Remedy("", words))
     return found

@@ -65,11 +65,11 @@ def burn_rate(entries: Iterable[Any], *, since: datetime, now: datetime) -> Burn
     Args:
         entries: those recorded since then, with kind, amount and drawn.
     """
-    used = sum(_used(entry) for entry in entries)
+    used = sum(_used_credits(entry) for entry in entries)
     return BurnRate(max(used, 0), max((now - since) / DAY, 0.0))
 
 
-def _used(entry: Any) -> int:
+def _used_credits(entry: Any) -> int:
     return taken_by(entry) or (-int(entry.amount) if entry.kind == "refund" else 0)
 
 

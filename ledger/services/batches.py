@@ -126,19 +126,21 @@ def batch(
     with waits_bounded(wait_seconds(len(opened))):
         batch_result = in_transaction(once, locks=map(holder_key, holders), batch=idempotency_key)
     if not (dry_run or batch_result.replayed):
-        log_refusals(_refused(requests, batch_result), batch=idempotency_key)
-        after_commit(count_operations, list(_executed(requests, batch_result)))
-        start_what_is_due(_refused(requests, batch_result))
+        log_refusals(_list_refused(requests, batch_result), batch=idempotency_key)
+        after_commit(count_operations, list(_list_executed(requests, batch_result)))
+        start_what_is_due(_list_refused(requests, batch_result))
     return batch_result
 
 
-def _refused(requests: Sequence[Request | RejectedOperation], batch_result: BatchResult) -> Iterator[tuple[Request, LedgerError]]:
+def _list_refused(
+    requests: Sequence[Request | RejectedOperation], batch_result: BatchResult
+) -> Iterator[tuple[Request, LedgerError]]:
     for request, outcome in zip(requests, batch_result.outcomes, strict=True):
         if outcome.error is not None and not isinstance(request, RejectedOperation):
             yield request, outcome.error
 
 
-def _executed(
+def _list_executed(
     requests: Sequence[Request | RejectedOperation], batch_result: BatchResult
 ) -> Iterator[tuple[Request, ResultOrError]]:
     is_rejected = batch_result.is_rejected
@@ -208,14 +210,14 @@ def _rejected_whole(requests: Sequence[Request], failed: OperationOutcome, index
 
 def _all_stored(requests: Sequence[Request | RejectedOperation], outcomes: Sequence[OperationOutcome]) -> list[dict[str, Any]]:
     """Return the data to repeat the outcomes. The account of each is stored for people who read it."""
-    found = [_stored(outcome) for outcome in outcomes]
+    found = [_store_outcome(outcome) for outcome in outcomes]
     for request, stored in zip(requests, found, strict=True):
         if "code" in stored and not isinstance(request, RejectedOperation):
             stored |= {"holder_id": request.holder_id, "credit_type": request.credit_type}
     return found
 
 
-def _stored(outcome: OperationOutcome) -> dict[str, Any]:
+def _store_outcome(outcome: OperationOutcome) -> dict[str, Any]:
     """Return the data to repeat the outcome, including whether it was a replay."""
     entry = outcome.entry
     if entry is not None:

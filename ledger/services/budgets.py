@@ -48,16 +48,16 @@ class AccountBudget(NamedTuple):
 
 def budgets_under(lock: Lock, *, holder_id: str, credit_type: str, budgets: Sequence[str]) -> dict[str, AccountBudget]:
     """Return these budgets of an account by name, also those that it does not have. They stay so under the lock."""
-    return _named(holder_id, credit_type, journal.read(lock, holder_id, credit_type).state.budgets, budgets)
+    return _name_budgets(holder_id, credit_type, journal.read(lock, holder_id, credit_type).state.budgets, budgets)
 
 
 def budgets_now(*, holder_id: str, credit_type: str, budgets: Sequence[str]) -> dict[str, AccountBudget]:
     """As `budgets_under`, without a lock, to be shown."""
     standing = fetch_rows(decode_budgets, STANDING, [holder_id, credit_type])
-    return _named(holder_id, credit_type, standing[0] if standing else (), budgets)
+    return _name_budgets(holder_id, credit_type, standing[0] if standing else (), budgets)
 
 
-def _named(holder_id: str, credit_type: str, standing: Budgets, budgets: Sequence[str]) -> dict[str, AccountBudget]:
+def _name_budgets(holder_id: str, credit_type: str, standing: Budgets, budgets: Sequence[str]) -> dict[str, AccountBudget]:
     present = {budget.name: budget for budget in standing}
     settings = budget_settings.last_settings(holder_id, credit_type, budgets)
     return {name: AccountBudget(present.get(name), settings.get(name)) for name in budgets}

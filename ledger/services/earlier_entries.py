@@ -234,12 +234,12 @@ def reversed_of(account: LockedAccount, arrived: Sequence[int]) -> dict[int, int
 
 def freezes(account: LockedAccount) -> int:
     """Return how many entries of the account's holder, in any credit type, have frozen it or ended that."""
-    return _last_number(account, FREEZES) + sum(entry.freezes is not None for entry in _previewed(account))
+    return _last_number(account, FREEZES) + sum(entry.freezes is not None for entry in _preview_entries(account))
 
 
 def clock_moves(account: LockedAccount) -> int:
     """Return how many entries of the account's holder, in any credit type, have moved its test clock."""
-    return _last_number(account, CLOCK_MOVES) + sum(entry.clock_us is not None for entry in _previewed(account))
+    return _last_number(account, CLOCK_MOVES) + sum(entry.clock_us is not None for entry in _preview_entries(account))
 
 
 def _last_number(account: LockedAccount, sql: str) -> int:
@@ -250,7 +250,7 @@ def _last_number(account: LockedAccount, sql: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def _previewed(account: LockedAccount) -> Sequence[Entry]:
+def _preview_entries(account: LockedAccount) -> Sequence[Entry]:
     return account.among.previewed(account.state)
 
 

@@ -82,7 +82,7 @@ def execute_once(request: Request) -> Entry:
 
 def execute_and_log(request: Request) -> ResultOrError:
     """As `execute_once`, but return the result or the error instead of raising it."""
-    return _logged(request, execute_alone(request))
+    return _log_outcome(request, execute_alone(request))
 
 
 def execute_alone(request: Request) -> ResultOrError:
@@ -145,7 +145,7 @@ def execute_under(lock: Lock, request: Request) -> Entry:
     with journal.open([request], held=lock) as accounts:
         (outcome,) = execute(accounts, [request])
     after_commit(count_operations, [(request, outcome)])
-    return unwrap(_logged(request, outcome))
+    return unwrap(_log_outcome(request, outcome))
 
 
 @on_cluster("group_commit.GroupCommitByNode")
@@ -205,7 +205,7 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
     return Result(_entry_of(request, entries))
 
 
-def _logged(request: Request, outcome: ResultOrError) -> ResultOrError:
+def _log_outcome(request: Request, outcome: ResultOrError) -> ResultOrError:
     """Return the outcome, and log a refusal in a line, unless the request was only tried."""
     if lacks_credits(outcome):
         return outcome

@@ -97,7 +97,7 @@ def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_gra
     for entry in entries:
         setting = set_by[entry.metadata["setting"]]
         if entry.kind == "grant" or (entry.kind == "adjust" and "part" in entry.metadata):
-            periods.append(_granted(entry, setting, taken))
+            periods.append(_granted_period(entry, setting, taken))
         elif entry.metadata.get("because") == NOT_KEPT:
             periods += _skipped_spans(entry, setting)
     return periods
@@ -119,7 +119,7 @@ def _setting(sequence: int, counterpart: Any) -> tuple[int, dict[str, Any]]:
     return sequence, json.loads(counterpart) if isinstance(counterpart, str) else counterpart
 
 
-def _granted(entry: Entry, setting: dict[str, Any], taken: dict[str | None, int]) -> GrantedPeriod:
+def _granted_period(entry: Entry, setting: dict[str, Any], taken: dict[str | None, int]) -> GrantedPeriod:
     part = GrantPart.from_stored(setting["parts"][entry.metadata["part"]]) if "part" in entry.metadata else None
     lot = next((lot for lot in entry.lots if lot.grant == entry.sequence), None)
     ends_at = datetime.fromisoformat(entry.metadata["period_end"])

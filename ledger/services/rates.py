@@ -38,7 +38,7 @@ def _publish(request: RateRequest) -> PublishedRate:
         HolderBusy, SequenceTaken, OutcomeUnknown: as for `transactions.in_transaction`; repeat the request with the same key.
     """
     code, credit_type, key = request.code, request.credit_type, request.idempotency_key
-    components = _stored(request.components)
+    components = _stored_components(request.components)
     content = [code, credit_type, request.price, request.per, request.reason, *([] if components is None else [components])]
     digest = hashlib.sha256(encode_json(content).encode()).digest()[:16]
 
@@ -48,7 +48,7 @@ def _publish(request: RateRequest) -> PublishedRate:
         with advisory_lock(*names):
             known = None if key is None else Rate.objects.filter(idempotency_key=key).first()
             if known is not None:
-                return _replayed(known, digest)
+                return _replay_rate(known, digest)
             last = current_rate(code, credit_type)
             rate = Rate(
                 code=code,
@@ -73,7 +73,7 @@ def _publish(request: RateRequest) -> PublishedRate:
 publish_rate = UseCase(RateRequest, _publish)
 
 
-def _replayed(known: Rate, digest: bytes) -> PublishedRate:
+def _replay_rate(known: Rate, digest: bytes) -> PublishedRate:
     if known.request_digest is None or bytes(known.request_digest) != digest:
         raise IdempotencyKeyReused(idempotency_key=known.idempotency_key or "")
     return PublishedRate(known, replayed=True)
@@ -84,7 +84,7 @@ def current_rate(code: str, credit_type: str = "credits") -> Rate | None:
     return Rate.objects.filter(credit_type=credit_type, code=code).order_by("-version").first()
 
 
-def _stored(components: Mapping[str, RateComponent] | None) -> dict[str, Any] | None:
+def _stored_components(components: Mapping[str, RateComponent] | None) -> dict[str, Any] | None:
     if components is None:
         return None
     return {name: {"price": each.price, "per": each.per} for name, each in sorted(components.items())}

@@ -53,12 +53,12 @@ class Observations(ShadowEndpoint):
     def post(self, request: HttpRequest) -> Response:
         dry_run = read_query(DryRunQuery, request)["dry_run"]
         sent = self.body(request, shape_of(schemas.ObservationBatch))["observations"]
-        made = [self._made(raw) for raw in with_pauses(sent)]
+        made = [self._make_request(raw) for raw in with_pauses(sent)]
         recorded = iter(observe_all([each for each in made if isinstance(each, ObservationRequest)], dry_run=dry_run))
         results = [next(recorded) if isinstance(each, ObservationRequest) else each for each in made]
         return json_response({"results": [_result(each) for each in results]})
 
-    def _made(self, raw: Any) -> ObservationRequest | ObservationResult:
+    def _make_request(self, raw: Any) -> ObservationRequest | ObservationResult:
         try:
             fields = read(schemas.OBSERVATION, raw)
             made: ObservationRequest = schemas.OBSERVATION.make(fields | {"actor": self.key.actor, "request_id": self.request_id})
@@ -137,7 +137,7 @@ class Promotions(ShadowEndpoint):
         body = shape_of(schemas.Promotions).make(self.body(request, shape_of(schemas.Promotions)))
         moves = [Move(holder_id=each.holder, balances=each.balances or {}) for each in body.holders]
         done = promoting.promote(moves, reason=body.reason, actor=self.key.actor, request_id=self.request_id, dry_run=dry_run)
-        return json_response({"results": [_moved(each) for each in done]})
+        return json_response({"results": [_moved_body(each) for each in done]})
 
 
 class Returns(ShadowEndpoint):
@@ -160,7 +160,7 @@ class Returns(ShadowEndpoint):
         done = promoting.bring_back(
             body["holders"], reason=body["reason"], actor=self.key.actor, request_id=self.request_id, dry_run=dry_run
         )
-        return json_response({"results": [_moved(each) for each in done]})
+        return json_response({"results": [_moved_body(each) for each in done]})
 
 
 def _result(result: ObservationResult) -> dict[str, Any]:
@@ -175,5 +175,5 @@ def _result(result: ObservationResult) -> dict[str, Any]:
     }
 
 
-def _moved(result: MoveResult) -> dict[str, Any]:
+def _moved_body(result: MoveResult) -> dict[str, Any]:
     return {"holder_id": result.holder_id, "result": result.result, "accounts": result.accounts, "detail": result.detail}

@@ -111,7 +111,7 @@ def decide(state: AccountState, request: ObservationRequest, subject: Subject | 
     """
     if request.operation in REFERRING and (subject is None or subject.sequence is None):
         return Decision(follow(state, request.balance), None, None)
-    entries, refusal = _decided(state, request, subject)
+    entries, refusal = _decide_entries(state, request, subject)
     allowed = refusal is None
     after = state.after_all(entries) if allowed and request.is_allowed else state
     ours = spendable(after)
@@ -136,7 +136,7 @@ def _parts(state: AccountState, after: AccountState, entry: Entry | None) -> Lot
     return parts_of(tuple(known.values()), tuple((grant, amount) for grant, amount in entry.drawn if grant in known))
 
 
-def _decided(
+def _decide_entries(
     state: AccountState, request: ObservationRequest, subject: Subject | None
 ) -> tuple[Sequence[Entry], dict[str, Any] | None]:
     """Return the entries that the rules make of it, or why they refuse it."""
@@ -166,7 +166,7 @@ def _entries(state: AccountState, request: ObservationRequest, subject: Subject 
             return hold_rules.hold(state, HoldRequest(amount=amount, expires_at=request.expires_at, **common))
         case "refund":
             assert subject is not None
-            return _refunded(state, RefundRequest(spend=named, amount=amount, **common), subject)
+            return _refund_entries(state, RefundRequest(spend=named, amount=amount, **common), subject)
         case "revoke":
             grant = _entry_like(state, "grant", named, 1)
             return credit_rules.revoke(state, RevokeRequest(grant=named, amount=amount, **common), grant=grant)
@@ -187,7 +187,7 @@ def _entries(state: AccountState, request: ObservationRequest, subject: Subject 
             return ()
 
 
-def _refunded(state: AccountState, request: RefundRequest, subject: Subject) -> Sequence[Entry]:
+def _refund_entries(state: AccountState, request: RefundRequest, subject: Subject) -> Sequence[Entry]:
     drawn = lot_rules.as_drawn(subject.parts)
     taken = lot_rules.total(subject.parts)
     return refunds.refund(

@@ -200,7 +200,7 @@ class _Recording:
         self._shadows = {ref: Shadow(0, 0, None, None) for ref in times}
         for ref, (number, count, first, text) in last.items():
             self._shadows[ref] = Shadow(number, count, first, deciding.decode_state(*ref, text, 0))
-        self._known = _known(requests)
+        self._read_known = _read_known(requests)
         self._rows: list[dict[str, Any]] = []
 
     def record(self, *, dry_run: bool) -> list[ObservationResult]:
@@ -217,7 +217,7 @@ class _Recording:
 
     def _result_of(self, request: ObservationRequest) -> ObservationResult:
         key = request.idempotency_key
-        known = self._known.get((request.holder_id, key))
+        known = self._read_known.get((request.holder_id, key))
         if known is not None:
             if known.digest != request.digest():
                 return ObservationResult(key, CONFLICT, detail=RESULTS[CONFLICT])
@@ -229,20 +229,20 @@ class _Recording:
         at_us = now_us if request.occurred_at is None else to_us(request.occurred_at)
         if at_us > now_us + AHEAD_US:
             return ObservationResult(key, INVALID, detail="/occurred_at: lies in the future")
-        return self._decided(request, self._shadows[ref], at_us)
+        return self._decide_observation(request, self._shadows[ref], at_us)
 
-    def _decided(self, request: ObservationRequest, shadow: Shadow, at_us: int) -> ObservationResult:
+    def _decide_observation(self, request: ObservationRequest, shadow: Shadow, at_us: int) -> ObservationResult:
         if shadow.state is None:
             state = deciding.opened(request, at_us)
         else:
             state = shadow.state._replace(now_us=max(at_us, shadow.state.now_us))
-        about = None if request.of is None else self._known.get((request.holder_id, request.of))
+        about = None if request.of is None else self._read_known.get((request.holder_id, request.of))
         subject = None if about is None or about.credit_type != request.credit_type else about.subject
         decision = deciding.decide(state, request, subject)
         answer = self._keep(request, shadow, decision, at_us)
         if about is not None and request.operation == "refund" and decision.sequence is not None:
             refunded = about.subject._replace(refunded=about.subject.refunded + (request.amount or 0))
-            self._known[request.holder_id, request.of or ""] = about._replace(subject=refunded)
+            self._read_known[request.holder_id, request.of or ""] = about._replace(subject=refunded)
         return answer
 
     def _keep(self, request: ObservationRequest, shadow: Shadow, decision: Decision, at_us: int) -> ObservationResult:
@@ -258,7 +258,7 @@ class _Recording:
             difference_text(request, decision),
         )  # fmt: skip
         known = _Known(request.credit_type, request.digest(), subject, answer)
-        self._known[request.holder_id, request.idempotency_key] = known
+        self._read_known[request.holder_id, request.idempotency_key] = known
         self._rows.append({
             **row_of(request.holder_id, request.credit_type, shadow),
             "idempotency_key": request.idempotency_key,
@@ -295,7 +295,7 @@ def row_of(holder_id: str, credit_type: str, shadow: Shadow) -> dict[str, Any]:
     }
 
 
-def _known(requests: Iterable[ObservationRequest]) -> dict[tuple[str, str], _Known]:
+def _read_known(requests: Iterable[ObservationRequest]) -> dict[tuple[str, str], _Known]:
     """Return what is on record with the keys of the requests, and with the keys of what they are about."""
     wanted = {(request.holder_id, request.idempotency_key) for request in requests}
     wanted |= {(request.holder_id, request.of) for request in requests if request.of is not None}

@@ -146,7 +146,7 @@ def promote(
         Invalid: there are too many, or a holder is named twice or is none.
         HolderBusy, SequenceTaken, OutcomeUnknown: repeat it; a holder that has moved is not moved again.
     """
-    return _moved(moves, _Promoting(reason, actor, request_id), dry_run=dry_run)
+    return _move_all(moves, _Promoting(reason, actor, request_id), dry_run=dry_run)
 
 
 def bring_back(
@@ -159,10 +159,10 @@ def bring_back(
     Args, Returns, Raises: as `promote`.
     """
     moves = [Move(holder_id=holder_id) for holder_id in holder_ids]
-    return _moved(moves, _Returning(reason, actor, request_id), dry_run=dry_run)
+    return _move_all(moves, _Returning(reason, actor, request_id), dry_run=dry_run)
 
 
-def _moved(moves: Sequence[Move], moving: "_Moving", *, dry_run: bool) -> list[MoveResult]:
+def _move_all(moves: Sequence[Move], moving: "_Moving", *, dry_run: bool) -> list[MoveResult]:
     holders = [check(Holder(), move.holder_id, f"/holders/{number}") for number, move in enumerate(moves)]
     if len(holders) > MAX_HOLDERS or len(set(holders)) < len(holders):
         raise Invalid(pointer="/holders", rule="length", detail=f"must be at most {MAX_HOLDERS} holders, each once")
@@ -246,7 +246,7 @@ class _Moving:
     ) -> MoveResult:
         raise NotImplementedError
 
-    def _done(self, holder_id: str, number: int, moved: list[dict[str, Any]]) -> MoveResult:
+    def _finish_move(self, holder_id: str, number: int, moved: list[dict[str, Any]]) -> MoveResult:
         self.rows.append({
             "holder_id": holder_id, "number": number + 1, "is_return": self.is_return, "accounts": moved, "reason": self.reason,
             "actor": self.actor, "request_id": self.request_id,
@@ -254,7 +254,7 @@ class _Moving:
         return MoveResult(holder_id, MOVED, moved)
 
 
-def _refused(holder_id: str, result: str, more: str = "") -> MoveResult:
+def _refused_move(holder_id: str, result: str, more: str = "") -> MoveResult:
     return MoveResult(holder_id, result, [], f"{RESULTS[result]}{more}")
 
 
@@ -276,26 +276,26 @@ class _Promoting(_Moving):
                 unwrap(execute_one(accounts, request))
             after = accounts.account(move.holder_id, account.credit_type).state
             moved.append({"credit_type": account.credit_type, "balance": after.available, "sequence": after.sequence})
-        return self._done(move.holder_id, number, moved)
+        return self._finish_move(move.holder_id, number, moved)
 
     def _why_not(self, move: Move, known: list[_Account], accounts: LockedAccounts) -> MoveResult | None:
         by_type = {account.credit_type: account for account in known}
         if not known or move.balances.keys() - by_type.keys():
-            return _refused(move.holder_id, UNKNOWN)
+            return _refused_move(move.holder_id, UNKNOWN)
         for account in known:
             state, there = account.shadow.state, accounts.account(move.holder_id, account.credit_type).state
             assert state is not None
             given = move.balances.get(account.credit_type)
             if given is not None and given != account.balance:
-                return _refused(move.holder_id, CHANGED, f" {account.balance:,} was observed, and {given:,} is given.")
+                return _refused_move(move.holder_id, CHANGED, f" {account.balance:,} was observed, and {given:,} is given.")
             if account.shadow.differences and not self.reason:
-                return _refused(move.holder_id, DIFFERENT)
+                return _refused_move(move.holder_id, DIFFERENT)
             if state.settled.holds:
-                return _refused(move.holder_id, HELD)
+                return _refused_move(move.holder_id, HELD)
             if account.balance < 0:
-                return _refused(move.holder_id, NEGATIVE)
+                return _refused_move(move.holder_id, NEGATIVE)
             if there.balance or there.held or there.lots or there.settled.lots:
-                return _refused(move.holder_id, IN_USE)
+                return _refused_move(move.holder_id, IN_USE)
         return None
 
     def _grant(self, holder_id: str, credit_type: str, number: int, lot: Lot) -> GrantRequest:
@@ -341,14 +341,14 @@ class _Returning(_Moving):
         self, move: Move, number: int, done: list[dict[str, Any]], known: list[_Account], accounts: LockedAccounts
     ) -> MoveResult:
         if not number:
-            return _refused(move.holder_id, UNKNOWN)
+            return _refused_move(move.holder_id, UNKNOWN)
         before = {account.credit_type: accounts.account(move.holder_id, account.credit_type).state for account in known}
         if any(state.settled.holds for state in before.values()):
-            return _refused(move.holder_id, HELD)
+            return _refused_move(move.holder_id, HELD)
         if any(state.settled.owed for state in before.values()):
-            return _refused(move.holder_id, NEGATIVE)
+            return _refused_move(move.holder_id, NEGATIVE)
         moved = [self._take_back(move.holder_id, number + 1, account, accounts) for account in known]
-        return self._done(move.holder_id, number, moved)
+        return self._finish_move(move.holder_id, number, moved)
 
     def _take_back(self, holder_id: str, number: int, account: _Account, accounts: LockedAccounts) -> dict[str, Any]:
         credit_type = account.credit_type

@@ -76,7 +76,7 @@ def may_be_sent_to(text: str, allowed: Iterable[Network] = ()) -> bool:
 
     An IPv6 address that stands for an IPv4 address is judged as that one.
     """
-    address = _meant(ip_address(text.partition("%")[0]))
+    address = _meant_address(ip_address(text.partition("%")[0]))
     if any(address.version == network.version and address in network for network in allowed):
         return True
     if any(address.version == network.version and address in network for network in NOT_GLOBAL):
@@ -84,7 +84,7 @@ def may_be_sent_to(text: str, allowed: Iterable[Network] = ()) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def _meant(address: Address) -> Address:
+def _meant_address(address: Address) -> Address:
     if isinstance(address, IPv4Address):
         return address
     inside = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

@@ -74,7 +74,7 @@ class OneAlert(SignalsEndpoint):
         dry_run = read_query(DryRunQuery, request)["dry_run"]
         fields = self.body(request, schemas.ALERT)
         made = schemas.ALERT.make(fields | self._options(request, alert, dry_run=dry_run))
-        return _written(made, alert_declarations.set_alert)
+        return _write_response(made, alert_declarations.set_alert)
 
     @operation(
         "readAlert",
@@ -108,7 +108,7 @@ class OneAlert(SignalsEndpoint):
     def delete(self, request: HttpRequest, alert: str) -> Response:
         query = read_query(schemas.EndAlertQuery, request)
         options = self._options(request, alert, dry_run=query.pop("dry_run"))
-        return _written(EndAlertRequest(**query, **options), alert_declarations.end_alert)
+        return _write_response(EndAlertRequest(**query, **options), alert_declarations.end_alert)
 
     def _options(self, request: HttpRequest, alert: str, *, dry_run: bool) -> dict[str, Any]:
         key = dry_run_key(request) if dry_run else idempotency_key(request)
@@ -157,6 +157,6 @@ def _account(row: alert_watching.CrossedAccount) -> dict[str, Any]:
     }
 
 
-def _written(made: Any, execute: Callable[[Any], WrittenAlert]) -> Response:
+def _write_response(made: Any, execute: Callable[[Any], WrittenAlert]) -> Response:
     written = execute(made)
     return write_response(alert_declarations.shown(written.alert), replayed=written.replayed, status=200)

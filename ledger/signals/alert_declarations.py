@@ -186,7 +186,7 @@ def _once(request: AlertWrite) -> WrittenAlert:
                 raise IdempotencyKeyReused(idempotency_key=known.idempotency_key or "")
             return WrittenAlert(known, replayed=True)
         _ensure_possible(request)
-        return WrittenAlert(_would_be(request) if request.dry_run else _recorded(request))
+        return WrittenAlert(_would_be(request) if request.dry_run else _record_alert(request))
 
 
 def _ensure_possible(request: AlertWrite) -> None:
@@ -211,7 +211,7 @@ def _columns(request: AlertWrite) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _recorded(request: AlertWrite) -> AlertRow:
+def _record_alert(request: AlertWrite) -> AlertRow:
     key = request.idempotency_key
     with connection.cursor() as cursor:
         cursor.execute(RECORD, _columns(request) | {"key": key, "digest": None if key is None else request.digest()})

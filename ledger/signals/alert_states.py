@@ -93,7 +93,7 @@ def judge(alert: Alert, state: AlertState, account: AccountState, entry: Entry |
     facts = _next_facts(alert, state.facts, account, entry)
     is_low = _is_low(alert, facts, account.available)
     types, state = _transition(state._replace(facts=facts), is_low=is_low, is_empty=account.available == 0, now_us=account.now_us)
-    compared = _compared(alert, facts)
+    compared = _compare_facts(alert, facts)
     signals = [AlertSignal(name, _data(alert, state, account) | compared) for name in types]
     return state._replace(look_us=_next_look(alert, state, account)), signals
 
@@ -143,7 +143,7 @@ def _spent_in_steps(alert: Alert, steps: Any, now_us: int, entry: Entry | None =
     return [[start, amount] for start, amount in sorted(spent.items()) if start >= oldest_us]
 
 
-def _compared(alert: Alert, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _compare_facts(alert: Alert, facts: Mapping[str, Any]) -> dict[str, Any]:
     if alert.kind == BELOW_PERCENT:
         return {"most_since_grant": facts["most"]}
     if alert.kind == DAYS_LEFT:

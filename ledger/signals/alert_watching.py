@@ -199,12 +199,12 @@ def watch_all(holders: Sequence[str], defaults: Sequence[Alert]) -> dict[str, Wa
 def _states(holders: Sequence[str]) -> dict[str, dict[At, AlertState]]:
     states: dict[str, dict[At, AlertState]] = {}
     if holders:
-        for holder, at, state in fetch_rows(_known, STATES, [list(holders)]):
+        for holder, at, state in fetch_rows(_known_state, STATES, [list(holders)]):
             states.setdefault(holder, {})[at] = state
     return states
 
 
-def _known(holder: str, credit_type: str, alert: str, kind: str, *columns: Any) -> tuple[str, At, AlertState]:
+def _known_state(holder: str, credit_type: str, alert: str, kind: str, *columns: Any) -> tuple[str, At, AlertState]:
     is_crossed, is_depleted, crossings, crossed_at, facts, look_at = columns
     crossed_us, look_us = (None if at is None else to_us(at) for at in (crossed_at, look_at))
     state = AlertState(kind, is_crossed, is_depleted, crossings, crossed_us, json.loads(facts), look_us)

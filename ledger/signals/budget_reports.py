@@ -50,7 +50,7 @@ class BudgetReports:
 
     def exceeded_by(self, entry: Entry) -> Iterator[AlertSignal]:
         """Yield the signals of the budgets that an entry exceeds, or that refused its request."""
-        for budget, subject, facts in _exceeded(entry):
+        for budget, subject, facts in _exceeded_budgets(entry):
             at = (entry.credit_type, budget.name, subject)
             if self._until_us.get(at, 0) <= entry.decided_us:
                 self._until_us[at] = self._fresh[at] = _window_ends_us(budget, entry.decided_us)
@@ -72,7 +72,7 @@ class BudgetReports:
         return self._known
 
 
-def _exceeded(entry: Entry) -> Iterator[tuple[Budget, str, dict[str, Any]]]:
+def _exceeded_budgets(entry: Entry) -> Iterator[tuple[Budget, str, dict[str, Any]]]:
     """The budgets and subjects, each with what is used and asked for."""
     known = {budget.setting: budget for budget in entry.budgets}
     if entry.refusal is not None and entry.refusal["code"] == BudgetExceeded.code:
@@ -89,7 +89,7 @@ def _exceeded(entry: Entry) -> Iterator[tuple[Budget, str, dict[str, Any]]]:
             budget = known[each.setting]
             if each.amount > 0 and not budget.is_hard and each.total > budget.limit:
                 steps = _steps(entry, budget, BY_SUBJECT, {"subject": each.subject}).get(each.subject, {})
-                yield budget, each.subject, _used(budget, steps, each.total, entry.decided_us)
+                yield budget, each.subject, _used_facts(budget, steps, each.total, entry.decided_us)
 
 
 def _refused_subject(entry: Entry, budget: Budget) -> str:
@@ -111,10 +111,10 @@ class AskedBy(NamedTuple):
 def _beyond(entry: Entry, budget: Budget) -> Iterator[tuple[Budget, str, dict[str, Any]]]:
     """The subjects that had used more than the new limit; those that used something since are reported by what they used."""
     for subject, steps in _steps(entry, budget, BEYOND, {"limit": budget.limit, "until": entry.sequence}).items():
-        yield budget, subject, _used(budget, steps, sum(steps.values()), entry.decided_us)
+        yield budget, subject, _used_facts(budget, steps, sum(steps.values()), entry.decided_us)
 
 
-def _used(budget: Budget, steps: Steps, used: int, now_us: int) -> dict[str, Any]:
+def _used_facts(budget: Budget, steps: Steps, used: int, now_us: int) -> dict[str, Any]:
     resets_us = budget.resets_us(steps, now_us, 1)
     return {"used": used, "requested": None, "resets_at": None if resets_us is None else to_text(resets_us)}
 

@@ -178,14 +178,14 @@ def feed() -> Fed:
         LockBusy: another session feeds; what it does, it does for all.
     """
     fed = Fed()
-    if _subscribed() is None:
+    if _read_subscriptions() is None:
         return fed
     until = _end()
     place: datetime | None = None
     is_over = False
     while not is_over:
         with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
-            subscribed = _subscribed()
+            subscribed = _read_subscriptions()
             if subscribed is not None:
                 place, is_over = _feed_slice(fed, subscribed, place, until)
             _spread_all()
@@ -203,7 +203,7 @@ def feed_all_accounts() -> Fed:
     after: str | None = ""
     while after is not None:
         with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
-            subscribed = _subscribed()
+            subscribed = _read_subscriptions()
             holders = fetch_rows(str, ALL_HOLDERS, [after, HOLDERS_AT_ONCE]) if subscribed is not None else []
             if subscribed is not None:
                 _feed_holders(fed, holders, subscribed)
@@ -228,7 +228,7 @@ class Subscribed(NamedTuple):
     defaults: list[Alert]
 
 
-def _subscribed() -> Subscribed | None:
+def _read_subscriptions() -> Subscribed | None:
     """What webhooks and alerts subscribe to; None if there are none."""
     [(names, since)] = fetch_rows(lambda *row: row, SUBSCRIBED)
     return None if since is None else Subscribed(frozenset(json.loads(names)), since, alerts_of(None))
@@ -239,7 +239,7 @@ def _look_at_alerts(fed: Fed) -> None:
     is_over = False
     while not is_over:
         with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
-            subscribed = _subscribed()
+            subscribed = _read_subscriptions()
             if subscribed is None:
                 return
             page = alert_watching.next_page()

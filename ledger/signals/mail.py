@@ -68,10 +68,10 @@ def _subject(name: str, data: Mapping[str, Any]) -> str:
 
 def _text(signal: StoredSignal, at: str, data: Mapping[str, Any]) -> str:
     about = next((each.text for each in all_types() if each.name == signal.type), "")
-    facts = [f"{name}: {_shown(value)}" for name, value in data.items() if value not in (None, "", [], {})]
+    facts = [f"{name}: {_show_value(value)}" for name, value in data.items() if value not in (None, "", [], {})]
     return "\n".join([about, "", *facts, "", f"{signal.type} at {at}, signal {signal.id}", ""])
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     text = value if isinstance(value, str) else encode_json(value) if isinstance(value, dict | list) else json.dumps(value)
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]} …"

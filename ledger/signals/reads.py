@@ -84,11 +84,11 @@ def deliveries(
     given |= {"before": before and before[0], "after": after and after[0]}
     condition = " ".join(text for name, text in conditions.items() if given[name] is not None)
     sql = DELIVERIES.format(condition=condition, order="DESC" if after is None else "ASC")
-    found = fetch_rows(_shown, sql, {**given, "webhook": webhook_id, "limit": limit})
+    found = fetch_rows(_show_delivery, sql, {**given, "webhook": webhook_id, "limit": limit})
     return found if after is None else found[::-1]
 
 
-def _shown(
+def _show_delivery(
     number: int, id: UUID, type: str, holder_id: str | None, occurred_at: datetime, state: str, attempts: int,  # noqa: A002
     ended_at: datetime | None, due_at: datetime | None,
 ) -> dict[str, Any]:  # fmt: skip

@@ -90,7 +90,7 @@ async def send_mail(url: str, content: EmailMessage) -> Attempt:
 def new_client() -> httpx.AsyncClient:
     """Return a client that follows no redirect, and takes neither a proxy nor a certificate from the environment."""
     return httpx.AsyncClient(
-        verify=_trusted(),
+        verify=_trusted_context(),
         follow_redirects=False,
         trust_env=False,
         timeout=conf.SIGNAL_TIMEOUT_SECONDS.value,
@@ -99,7 +99,7 @@ def new_client() -> httpx.AsyncClient:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _trusted_context() -> ssl.SSLContext:
     """The authorities whose certificates are trusted; reading them takes 20 ms."""
     return httpx.create_ssl_context(trust_env=False)
 
@@ -118,7 +118,7 @@ async def _exchange(client: httpx.AsyncClient, url: str, body: str, headers: dic
     is_default = port == PORTS[parts.scheme]
     headers = headers | {"host": name if is_default else f"{name}:{port}", "accept-encoding": "identity"}
     async with client.stream("POST", target, content=body.encode(), headers=headers, extensions={"sni_hostname": host}) as answer:
-        return _judged(answer.status_code, answer.headers, await _beginning(answer))
+        return _judge_answer(answer.status_code, answer.headers, await _beginning(answer))
 
 
 async def _checked_address(host: str, port: int, allowed: list[Network]) -> str:
@@ -143,7 +143,7 @@ async def _beginning(answer: httpx.Response) -> bytes:
     return read[:READ_BYTES]
 
 
-def _judged(status: int, headers: httpx.Headers, content: bytes) -> dict[str, Any]:
+def _judge_answer(status: int, headers: httpx.Headers, content: bytes) -> dict[str, Any]:
     facts: dict[str, Any] = {"status": status, "response": _text(content.decode("utf-8", "replace"))}
     if 200 <= status < 300:
         return facts

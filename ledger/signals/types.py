@@ -76,10 +76,10 @@ def types_of(entry: Entry) -> Iterator[str]:
     if entry.kind == "release" and entry.idempotency_key is None:
         yield HOLD_EXPIRED.name
     if entry.kind == "grant" and entry.postpaid and entry.overage is not None:
-        yield from _reached(entry.overage, entry.overage.used - entry.postpaid)
+        yield from _reached_types(entry.overage, entry.overage.used - entry.postpaid)
 
 
-def _reached(overage: Overage, used_before: int) -> Iterator[str]:
+def _reached_types(overage: Overage, used_before: int) -> Iterator[str]:
     """Yield what a grant on overage has reached that had not been reached before it."""
     if used_before == 0:
         yield OVERAGE_STARTED.name

@@ -101,11 +101,11 @@ class Webhooks(SignalsEndpoint):
         found = reads.webhooks(**page.newest_first(), limit=page.rows_wanted)
         failing = reads.failing_since([webhook.pk for webhook in found])
         return json_response(
-            page.response_body(found, keyset=lambda webhook: (webhook.pk,), body=lambda webhook: _listed(webhook, failing))
+            page.response_body(found, keyset=lambda webhook: (webhook.pk,), body=lambda webhook: _list_item(webhook, failing))
         )
 
 
-def _listed(webhook: Webhook, failing: Mapping[int, Any]) -> dict[str, Any]:
+def _list_item(webhook: Webhook, failing: Mapping[int, Any]) -> dict[str, Any]:
     return use_cases.shown(webhook) | {"failing_since": time_or_none(failing.get(webhook.pk))}
 
 
@@ -123,7 +123,7 @@ class OneWebhook(SignalsEndpoint):
         problems=[NO_WEBHOOK],
     )
     def get(self, request: HttpRequest, webhook: int) -> Response:
-        return json_response(_listed(use_cases.present(webhook), reads.failing_since([webhook])))
+        return json_response(_list_item(use_cases.present(webhook), reads.failing_since([webhook])))
 
     @operation(
         "changeWebhook",

@@ -175,7 +175,7 @@ def _once(request: WebhookWrite, act: Callable[[], tuple[int, dict[str, Any]]]) 
     with waits_bounded(), locked_transaction(*names) if names else own_or_joined():
         known = None if key is None else WebhookChange.objects.filter(idempotency_key=key).first()
         if known is not None:
-            return _replayed(known, request)
+            return _replay_write(known, request)
         try:
             with transaction.atomic():
                 webhook_id, body = act()
@@ -205,7 +205,7 @@ def _put_on_record(request: WebhookWrite, webhook_id: int, body: Mapping[str, An
         )
 
 
-def _replayed(known: WebhookChange, request: WebhookWrite) -> Written:
+def _replay_write(known: WebhookChange, request: WebhookWrite) -> Written:
     if bytes(known.request_digest or b"") != request.digest():
         raise IdempotencyKeyReused(idempotency_key=known.idempotency_key or "")
     body = dict(known.body)

@@ -42,14 +42,14 @@ def described(entry: Entry, before: Balance, unit: CreditUnit) -> DryRun:
         changes=[
             ("Balance", unit.number(before.balance), unit.number(entry.balance)),
             ("Available", unit.number(before.available), unit.number(after.available)),
-            *_changed("Held", before.held, entry.held, unit),
-            *_changed("Owed", before.owed, after.owed, unit),
-            *_changed("Overdraft limit", before.overdraft, entry.overdraft or 0, unit),
+            *_list_change("Held", before.held, entry.held, unit),
+            *_list_change("Owed", before.owed, after.owed, unit),
+            *_list_change("Overdraft limit", before.overdraft, entry.overdraft or 0, unit),
         ],
     )
 
 
-def _changed(name: str, before: int, after: int, unit: CreditUnit) -> list[tuple[str, str, str]]:
+def _list_change(name: str, before: int, after: int, unit: CreditUnit) -> list[tuple[str, str, str]]:
     return [] if before == after else [(name, unit.number(before), unit.number(after))]
 
 
@@ -62,7 +62,7 @@ def _amount_in_full(entry: Entry, unit: CreditUnit) -> list[str]:
 
 def _lots(entry: Entry, before: Balance, unit: CreditUnit) -> list[str]:
     """Describe the lots that would change, with their expiry."""
-    sentences = [_opened(lot, unit) for lot in entry.lots if lot.grant == entry.sequence]
+    sentences = [_describe_lot(lot, unit) for lot in entry.lots if lot.grant == entry.sequence]
     known = {lot.grant: lot for lot in (*entry.lots, *before.lots)}
     verb = "from" if entry.amount < 0 else "back to"
     for grant, amount in entry.drawn[:LOTS_SHOWN]:
@@ -73,7 +73,7 @@ def _lots(entry: Entry, before: Balance, unit: CreditUnit) -> list[str]:
     return sentences
 
 
-def _opened(lot: Lot, unit: CreditUnit) -> str:
+def _describe_lot(lot: Lot, unit: CreditUnit) -> str:
     starts = "" if lot.effective_us == 0 else f", usable from {instant_words(from_us(lot.effective_us))}"
     purpose = "" if lot.applies_to is None else f", {purpose_words(lot.applies_to.shown())}"
     return f"A new {lot.source} lot of {unit.number(lot.remaining)}{purpose}{starts}{_until(lot)}."

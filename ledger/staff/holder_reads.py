@@ -98,10 +98,10 @@ def available_over_time(holder_id: str, credit_type: str, *, since: datetime, no
     named: dict[str, Any] = {"instants": instants, "holder": holder_id, "type": credit_type}
     with connection.cursor() as cursor:
         cursor.execute(AT_INSTANTS_OF_CLOCK if conf.TEST_CLOCKS.value else AT_INSTANTS, named)
-        return [_seen(*row) for row in cursor.fetchall()]
+        return [_state_at(*row) for row in cursor.fetchall()]
 
 
-def _seen(at: datetime, balance: int | None, spendable: int, holds: str, overdraft: int, lots: str | None) -> StateAt:
+def _state_at(at: datetime, balance: int | None, spendable: int, holds: str, overdraft: int, lots: str | None) -> StateAt:
     """Return the account at an instant.
 
     Args:
@@ -155,11 +155,11 @@ def grants(holder_id: str, credit_type: str, sequences: Sequence[int]) -> dict[i
     with connection.cursor() as cursor:
         cursor.execute(GRANTS, [holder_id, credit_type, list(sequences)])
         return {
-            sequence: GrantOf(_opened(sequence, amount, lots), actor, reason, reference, recorded_at)
+            sequence: GrantOf(_opened_credits(sequence, amount, lots), actor, reason, reference, recorded_at)
             for sequence, _, amount, actor, reason, reference, recorded_at, lots in cursor.fetchall()
         }
 
 
-def _opened(sequence: int, amount: int, lots: Any) -> int:
+def _opened_credits(sequence: int, amount: int, lots: Any) -> int:
     """The credits with which the entry opened its lot: fewer than its amount if the rest repaid a debt."""
     return max(next((lot[1] for lot in lots if lot[0] == sequence), 0), 0) or amount

@@ -45,13 +45,13 @@ def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
         "expiring": _running(lately.expiring()[:SHOWN], now),
     }
     if may(VIEW_REFUSALLISTING):
-        shown |= _refused(home_reads.refused(now=now))
+        shown |= _chart_refusals(home_reads.refused(now=now))
     return {**given, "title": "Home", **shown}
 
 
 def _attention(request: HttpRequest, lately: Lately) -> list[Attention]:
     """Return what needs a person's attention, the worst first."""
-    found = [*_waits(request), *_to_approve(request), *_unbooked(lately), *additions.attention(request)]
+    found = [*_waits(request), *_to_approve(request), *_list_unbooked(lately), *additions.attention(request)]
     return sorted(found, key=lambda item: TONES.index(item.tone))
 
 
@@ -74,7 +74,7 @@ def _waits(request: HttpRequest) -> list[Attention]:
     return [Attention(tone="danger", text=text, url=reverse("admin:ledger_locks"), action="See the locks")]
 
 
-def _unbooked(lately: Lately) -> list[Attention]:
+def _list_unbooked(lately: Lately) -> list[Attention]:
     unbooked = lately.unbooked()
     if not unbooked:
         return []
@@ -96,7 +96,7 @@ def _starts(request: HttpRequest) -> list[tuple[str, str, str]]:
     return [(text, icon, url) for text, icon, url, permission in offered if request.user.has_perm(permission)]
 
 
-def _refused(found: RefusalCounts) -> dict[str, Any]:
+def _chart_refusals(found: RefusalCounts) -> dict[str, Any]:
     """Return the chart of refusals per hour, and the same in words."""
     labels = [f"{found.since + timedelta(hours=hour):%H:00}" for hour in range(home_reads.HOURS)]
     most = "" if found.is_all else f" (the newest {home_reads.REFUSALS_COUNTED:,})"

@@ -81,11 +81,11 @@ def search(request: HttpRequest, word: str) -> list[Found]:
         *_holders(request, word),
         *_entries(request, word),
         *_batches(request, word),
-        *_named(request, word, begins),
+        *_find_rates(request, word, begins),
         *additions.search(request, word),
     ]
     if not found:
-        found = [*_similar_holders(request, word), *_named(request, word, resembles), *additions.guesses(request, word)]
+        found = [*_similar_holders(request, word), *_find_rates(request, word, resembles), *additions.guesses(request, word)]
     return list({(each.url, each.title): each for each in sorted(found, key=lambda each: each.rank)}.values())
 
 
@@ -99,7 +99,7 @@ def _similar_holders(request: HttpRequest, word: str) -> list[Found]:
         return [_holder(holder_id) for (holder_id,) in cursor.fetchall()]
 
 
-def _named(request: HttpRequest, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool]) -> list[Found]:
+def _find_rates(request: HttpRequest, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool]) -> list[Found]:
     """Return rates by words of their names, among NAMES_READ."""
     typed = words_of(word)
     if not typed or len(word) < SHORTEST_NAME:

@@ -22,10 +22,10 @@ def misspellings(word: str) -> list[str]:
     """Return all words with one letter more, less, changed, or swapped with the next; none for a short or a very long word."""
     if not SHORTEST_WITH_TYPO <= len(word) <= LONGEST_WITH_TYPO:
         return []
-    return list(dict.fromkeys(each for each in _misspelled(word) if each != word))
+    return list(dict.fromkeys(each for each in _misspell_word(word) if each != word))
 
 
-def _misspelled(word: str) -> Iterator[str]:
+def _misspell_word(word: str) -> Iterator[str]:
     for place in range(len(word) + 1):
         before, after = word[:place], word[place:]
         yield from (before + letter + after for letter in LETTERS)

@@ -31,7 +31,7 @@ def charts(request: Any, lately: Lately) -> list[Chart]:
     holders = lately.by_holder[chosen].most_common(HOLDERS_GROUPED)
     for title, groups in additions.holder_groups(request, [holder_id for holder_id, _ in holders]).items():
         if groups:
-            found.append(_chart(f"Use by {title}", _grouped(holders, groups, NO_GROUP.format(title)), unit, since))
+            found.append(_chart(f"Use by {title}", _sum_by_group(holders, groups, NO_GROUP.format(title)), unit, since))
     return found
 
 
@@ -40,7 +40,7 @@ def _most_used(lately: Lately) -> str:
     return max(lately.by_holder, key=lambda credit_type: (len(lately.by_holder[credit_type]), credit_type))
 
 
-def _grouped(holders: Iterable[tuple[str, int]], groups: Mapping[str, str], without: str) -> Counter[str]:
+def _sum_by_group(holders: Iterable[tuple[str, int]], groups: Mapping[str, str], without: str) -> Counter[str]:
     sums: Counter[str] = Counter()
     for holder_id, used in holders:
         sums[groups.get(holder_id, without)] += used

@@ -279,7 +279,7 @@ def _line(found: AccountStatement, row: Row, language: Language, *, is_listed: b
     texts = TEXTS[language.code]
     notes = [note for note in (row.reason, row.reference) if note]
     if not is_listed:
-        notes = [_counted(texts["count"], row.entries, language)]
+        notes = [_count_text(texts["count"], row.entries, language)]
     return {
         "position": str(row.sequence) if is_listed else "",
         "time": language.date_and_time(row.at, UTC) if isinstance(row.at, datetime) else language.day(row.at),
@@ -297,10 +297,10 @@ def _notes(found: AccountStatement, language: Language) -> Iterator[str]:
     if found.entries > MOST_ENTRIES:
         yield texts["by_day"].format(count=language.number(found.entries))
     if found.refusals:
-        yield _counted(texts["refusals"], found.refusals, language)
+        yield _count_text(texts["refusals"], found.refusals, language)
 
 
-def _counted(text: str, count: int, language: Language) -> str:
+def _count_text(text: str, count: int, language: Language) -> str:
     """Return the text for this count: "1 entry|{count} entries"."""
     one, many = text.split("|")
     return one if count == 1 else many.format(count=language.number(count))

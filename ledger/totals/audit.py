@@ -51,7 +51,7 @@ class Counted:
         """Yield the differences between the totals and the entries."""
         if self.until > self.now:
             yield Finding("totals", None, None, None, f"counted until {self.until}", "an instant that has passed")
-        recounted, stored = _merged(self.found, self.late), _merged(self.days, self.late)
+        recounted, stored = _merge_days(self.found, self.late), _merge_days(self.days, self.late)
         for credit_type, day in sorted(recounted.keys() | stored.keys()):
             yield from _differing(f"{day}", credit_type, stored[credit_type, day], recounted[credit_type, day], COLUMNS)
         kinds = sorted(self.kinds.keys() | self.found_kinds)
@@ -85,7 +85,7 @@ def read_totals(session: Session) -> Counted:
     return counted
 
 
-def _merged(days: Mapping[tuple[str, date], Amounts], late: Mapping[str, date]) -> defaultdict[tuple[str, date], Amounts]:
+def _merge_days(days: Mapping[tuple[str, date], Amounts], late: Mapping[str, date]) -> defaultdict[tuple[str, date], Amounts]:
     """Return the days, with all days of a credit type up to its last one with late entries counted as that day."""
     merged: defaultdict[tuple[str, date], Amounts] = defaultdict(Counter)
     for (credit_type, day), amounts in days.items():

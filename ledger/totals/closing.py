@@ -177,7 +177,7 @@ def _close(cursor: Any, month: date) -> None:
     states = _states(cursor, end)
     if _entries(cursor, end) != {state.credit_type: state.entries for state in states}:
         _count_late(cursor, month, end)
-    _ensure_agree(month, _counted(cursor, end), states)
+    _ensure_agree(month, _count_entries(cursor, end), states)
     cursor.execute(PAID, {"start": start, "end": end})
     paid: dict[str, dict[str, int]] = {}
     for credit_type, currency, minor in cursor.fetchall():
@@ -204,18 +204,18 @@ def _states(cursor: Any, end: datetime) -> list[CountedState]:
     return list(states.values())
 
 
-def _counted(cursor: Any, end: datetime) -> dict[str, dict[str, int]]:
+def _count_entries(cursor: Any, end: datetime) -> dict[str, dict[str, int]]:
     cursor.execute(COUNTED, {"end": end.date()})
     return {credit_type: dict(zip(COLUMNS, map(int, sums), strict=True)) for credit_type, *sums in cursor.fetchall()}
 
 
 def _entries(cursor: Any, end: datetime) -> dict[str, int]:
-    return {credit_type: sums["entries"] for credit_type, sums in _counted(cursor, end).items()}
+    return {credit_type: sums["entries"] for credit_type, sums in _count_entries(cursor, end).items()}
 
 
 def _count_late(cursor: Any, month: date, end: datetime) -> None:
     """Add to the month's last day what was recorded before its end and is in no day's totals."""
-    counted = _counted(cursor, end)
+    counted = _count_entries(cursor, end)
     cursor.execute(RECORDED_BEFORE, {"since": BEGINNING, "until": end})
     for credit_type, *sums in cursor.fetchall():
         known = counted.get(credit_type, dict.fromkeys(COLUMNS, 0))

@@ -55,14 +55,14 @@ def sections(month: date) -> list[Section]:
     if not types:
         return []
     units = units_of(one.credit_type for one in types)
-    columns = [Column(one.credit_type, _named(units[one.credit_type])) for one in types]
+    columns = [Column(one.credit_type, _unit_name(units[one.credit_type])) for one in types]
     found = [Section(CREDITS, "Credits", columns, _credits(month, types, units))]
     if any(one.outstanding for one in types):
         found.append(Section(EXPIRY, "Credits at the end, by expiry", columns, _expiry(types, units), first="Expires"))
     return found
 
 
-def _named(unit: CreditUnit) -> str:
+def _unit_name(unit: CreditUnit) -> str:
     return unit.credit_type if unit == plain_unit(unit.credit_type) else f"{unit.name} ({unit.credit_type}), in {unit.unit}"
 
 
@@ -87,7 +87,7 @@ def _credits(month: date, types: Sequence[TypeReport], units: dict[str, CreditUn
         found.append(Figure(f"paid_{currency}", f"Paid for them, in {currency}", paid))
     names = dict.fromkeys(tie["name"] for one in types for tie in one.ties or [])
     found += [
-        figure(_tie_key(name, of), f"{name.capitalize()}, by the {of}", [_tied(one, name, of) for one in types])
+        figure(_tie_key(name, of), f"{name.capitalize()}, by the {of}", [_tie_amount(one, name, of) for one in types])
         for name in names
         for of in OF_A_TIE
     ]
@@ -100,7 +100,7 @@ def _tie_key(name: str, of: str) -> str:
     return f"{name} by {of}"
 
 
-def _tied(one: TypeReport, name: str, of: str) -> int | None:
+def _tie_amount(one: TypeReport, name: str, of: str) -> int | None:
     return next((tie[of] for tie in one.ties or [] if tie["name"] == name), None)
 
 
@@ -183,19 +183,19 @@ def _of_credits(month: date, one: TypeReport, figure: str) -> Rows | None:
     if figure == "opening":
         months: Counter[date] = Counter()
         for row in _totals(one).filter(day__lt=month):
-            months[row.day.replace(day=1)] += _left(row)
+            months[row.day.replace(day=1)] += _left_amount(row)
         found = day_rows(months, lambda each: Reference(f"{each:%Y-%m}", month_link(each)))
         return Rows(_title("At the start, by the changes of months", unit), ["Month", "Credits"], found, unit)
     if figure in ("closing", "held"):
-        changed = _left if figure == "closing" else _held
+        changed = _left_amount if figure == "closing" else _held_amount
         changes = {row.day: changed(row) for row in of_type}
         before = (one.closing if figure == "closing" else one.held) - sum(changes.values())
         first = [Row(("",), [Reference("At the start", month_link(month_before(month)))], before)] if before else []
         title = "At the end, by the changes of days" if figure == "closing" else "Held at the end, by the changes of days"
         return days(_title(title, unit), rows=[*first, *day_rows(changes, linked)])
     if figure.startswith("paid_"):
-        return _paid(month, one, figure.removeprefix("paid_"))
-    return _unbooked(month, one, figure) or _of_tie(month, one, figure)
+        return _paid_rows(month, one, figure.removeprefix("paid_"))
+    return _unbooked_rows(month, one, figure) or _of_tie(month, one, figure)
 
 
 def _unit(one: TypeReport) -> CreditUnit:
@@ -203,22 +203,22 @@ def _unit(one: TypeReport) -> CreditUnit:
 
 
 def _title(words: str, unit: CreditUnit) -> str:
-    return f"{words}: {_named(unit)}"
+    return f"{words}: {_unit_name(unit)}"
 
 
 def _totals(one: TypeReport) -> Any:
     return DailyTotal.objects.filter(credit_type=one.credit_type).order_by("day")
 
 
-def _left(row: DailyTotal) -> int:
+def _left_amount(row: DailyTotal) -> int:
     return left_of({name: int(getattr(row, name)) for name in COLUMNS})
 
 
-def _held(row: DailyTotal) -> int:
+def _held_amount(row: DailyTotal) -> int:
     return int(row.held_change)
 
 
-def _paid(month: date, one: TypeReport, currency: str) -> Rows | None:
+def _paid_rows(month: date, one: TypeReport, currency: str) -> Rows | None:
     if currency not in (one.paid or {}):
         return None
     found = day_rows(
@@ -228,7 +228,7 @@ def _paid(month: date, one: TypeReport, currency: str) -> Rows | None:
     return Rows(title, ["Day (UTC)", currency], found, currency_unit(currency), total=(one.paid or {})[currency])
 
 
-def _unbooked(month: date, one: TypeReport, figure: str) -> Rows | None:
+def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
     """Return what expired but was not booked, by its expiry; and what is left without it."""
     unit = _unit(one)
     if figure == "outstanding":

@@ -78,7 +78,7 @@ def _cards(*, now: datetime) -> dict[str, Any]:
     shown = sorted(report.types, key=lambda each: each.entries, reverse=True)[:TYPES_SHOWN]
     units = units_of(each.credit_type for each in shown)
     days = _days([each.credit_type for each in shown], today)
-    coming, expired = _scheduled(now=now), expired_credits(now)
+    coming, expired = _sum_scheduled(now=now), expired_credits(now)
     return {
         "totals": [
             _card(each, units[each.credit_type], days[each.credit_type], coming, expired.get(each.credit_type, 0))
@@ -145,7 +145,7 @@ def _card(
     }
 
 
-def _scheduled(*, now: datetime) -> Scheduled:
+def _sum_scheduled(*, now: datetime) -> Scheduled:
     """Add up the granted credits that are not yet effective, of at most SCHEDULED_COUNTED grants, the soonest first."""
     with never_reading_whole_tables(), connection.cursor() as cursor:
         cursor.execute(SCHEDULED.format(limit=SCHEDULED_COUNTED), [now])

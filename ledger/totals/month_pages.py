@@ -189,11 +189,11 @@ def _rows(request: HttpRequest, month: date, keys: list[str]) -> Rows | None:
 
 
 def _shown_row(found: Rows, row: Row) -> list[tuple[str, Any]]:
-    written = [*map(_shown, row.cells), digits(found.unit.number(row.amount))]
+    written = [*map(_show_value, row.cells), digits(found.unit.number(row.amount))]
     return list(zip(found.headings, written, strict=True))
 
 
-def _shown(value: Any) -> Any:
+def _show_value(value: Any) -> Any:
     if isinstance(value, Reference):
         return link(_url(value.link), value.text)
     if isinstance(value, Quantity):

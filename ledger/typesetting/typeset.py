@@ -90,7 +90,7 @@ def typeset(template: Path, data: Mapping[str, Any], *, at: datetime, files: Seq
         missing = without_glyph(json.dumps(data, ensure_ascii=False))
         if not missing:
             raise
-        shown = _replaced(data, {**JOINERS, **dict.fromkeys(map(ord, missing), NO_GLYPH)})
+        shown = _replace_characters(data, {**JOINERS, **dict.fromkeys(map(ord, missing), NO_GLYPH)})
         compiled = compiler_of(template, shown, files).compile(pdf_standards=ARCHIVE, timestamp=made_at)
         return Pdf(_bytes(compiled), missing)
 
@@ -132,16 +132,16 @@ def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
 def _inputs(data: Mapping[str, Any], files: Sequence[AttachedFile]) -> dict[str, str]:
     if data["rows"] > MAX_ROWS:
         raise DocumentTooLong(rows=data["rows"], limit=MAX_ROWS)
-    return {"data": json.dumps(_replaced(data, CONTROLS)), "files": json.dumps([asdict(file) for file in files])}
+    return {"data": json.dumps(_replace_characters(data, CONTROLS)), "files": json.dumps([asdict(file) for file in files])}
 
 
-def _replaced(value: Any, characters: Mapping[int, str]) -> Any:
+def _replace_characters(value: Any, characters: Mapping[int, str]) -> Any:
     """Return the data with other characters in place of these."""
     if isinstance(value, str):
         return value.translate(characters)
     if isinstance(value, Mapping):
-        return {name: _replaced(part, characters) for name, part in value.items()}
-    return [_replaced(part, characters) for part in value] if isinstance(value, list | tuple) else value
+        return {name: _replace_characters(part, characters) for name, part in value.items()}
+    return [_replace_characters(part, characters) for part in value] if isinstance(value, list | tuple) else value
 
 
 @cache

@@ -78,17 +78,17 @@ def _of_nodes() -> Iterator[CheckResult]:
     try:
         yield from node_checks.nodes(connection)
     except UNCHECKED as error:
-        yield _unchecked("Nodes", error)
+        yield _unchecked_result("Nodes", error)
 
 
 def _finding(check: Check) -> CheckResult:
     try:
         return check(connection)
     except UNCHECKED as error:
-        return _unchecked(check.__name__.replace("_", " ").capitalize(), error)
+        return _unchecked_result(check.__name__.replace("_", " ").capitalize(), error)
 
 
-def _unchecked(name: str, error: Exception) -> CheckResult:
+def _unchecked_result(name: str, error: Exception) -> CheckResult:
     return failed(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
 
 

@@ -122,14 +122,14 @@ def _all_families() -> Iterator[Any]:
     yield _gauge("ledger_counts_written", text, float(are_counts_written()))
     yield from _disk()
     yield from _anchor()
-    is_up = bool(_found(_answers))
+    is_up = bool(_read_apart(_answers))
     yield _gauge("ledger_database_up", "Whether the database answered the last check.", float(is_up))
     if is_up:
         for read in READS:
-            yield from _found(read)
+            yield from _read_apart(read)
 
 
-def _found(read: Callable[[], Families]) -> list[Any]:
+def _read_apart(read: Callable[[], Families]) -> list[Any]:
     """Return the numbers that a function reads, in a separate transaction; no numbers if it fails."""
     try:
         with transaction.atomic():

@@ -77,7 +77,7 @@ def node_states(connection: BaseDatabaseWrapper) -> Iterator[NodeState]:
         known: dict[str, Any] = {"name": f"{host}:{port}", "is_active": is_active}
         before = datetime.now(UTC)
         try:
-            found = _rows(connection, STATE)[0] if is_here else _asked(connection, host, port)
+            found = _rows(connection, STATE)[0] if is_here else _ask_node(connection, host, port)
         except psycopg.Error as error:
             yield NodeState(**known, silence=" ".join(str(error).split()))
             continue
@@ -93,7 +93,7 @@ def node_states(connection: BaseDatabaseWrapper) -> Iterator[NodeState]:
         )
 
 
-def _asked(connection: BaseDatabaseWrapper, host: str, port: int) -> Any:
+def _ask_node(connection: BaseDatabaseWrapper, host: str, port: int) -> Any:
     given = connection.get_connection_params()
     parameters = {name: given[name] for name in ("dbname", "user", "password") if name in given}
     with psycopg.connect(**parameters, host=host, port=port, connect_timeout=CONNECT_SECONDS, autocommit=True) as session:

@@ -69,7 +69,7 @@ def migrations(connection: BaseDatabaseWrapper) -> CheckResult:
     """Check that the database has the schema of this version."""
     pending = checks.pending_migrations(connection)
     if pending:
-        return failed("Migrations", f"{len(pending)} are not applied: {_listed(pending)}.", PREPARE)
+        return failed("Migrations", f"{len(pending)} are not applied: {_list_names(pending)}.", PREPARE)
     return ok("Migrations", "All migrations are applied.")
 
 
@@ -83,7 +83,7 @@ def schema(connection: BaseDatabaseWrapper) -> CheckResult:
     if changed is None:
         return warning("Schema", "This version made the schema, but prepare_database has not recorded its state.", PREPARE)
     if changed:
-        text = f"Not as prepare_database left them: {_listed(changed)}."
+        text = f"Not as prepare_database left them: {_list_names(changed)}."
         advice = "Compare `pg_dump --schema-only` with that of a new database to find the changes and their author; then audit."
         return (warning if set(changed) <= OF_NO_LAW else failed)("Schema", text, advice)
     return ok("Schema", "This version made it, and it is as prepare_database left it.")
@@ -110,8 +110,8 @@ def rights(connection: BaseDatabaseWrapper) -> CheckResult:
     expected = {(table, right) for table, rights in granted.items() for each in rights for right in _single(each)}
     missing, more = sorted(expected - there), sorted(there - expected)
     if missing or more:
-        texts = [f"may not {_listed(f'{right} {table}' for table, right in missing)}"] if missing else []
-        texts += [f"may also {_listed(f'{right} {table}' for table, right in more)}"] if more else []
+        texts = [f"may not {_list_names(f'{right} {table}' for table, right in missing)}"] if missing else []
+        texts += [f"may also {_list_names(f'{right} {table}' for table, right in more)}"] if more else []
         return failed("Rights", f"{name} {' and '.join(texts)}.", PREPARE)
     return ok("Rights", f"{name} has exactly the rights of the {len(granted)} tables in rights.py.")
 
@@ -139,7 +139,7 @@ def triggers(connection: BaseDatabaseWrapper) -> CheckResult:
     if wrong:
         advice = "Find out who disabled them, and audit. The owner enables a trigger by ALTER TABLE … ENABLE ALWAYS TRIGGER …, "
         advice += "and one that registers rows by ENABLE TRIGGER."
-        return failed("Triggers", f"Missing or not enabled: {_listed(wrong)}.", advice)
+        return failed("Triggers", f"Missing or not enabled: {_list_names(wrong)}.", advice)
     return ok("Triggers", f"All {sum(map(len, expected.values()))} triggers exist and are enabled.")
 
 
@@ -156,7 +156,7 @@ def _wrong_on_shards() -> list[str]:
     ]
 
 
-def _listed(names: Any) -> str:
+def _list_names(names: Any) -> str:
     every = list(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more

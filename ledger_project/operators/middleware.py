@@ -42,7 +42,7 @@ class OperatorMiddleware:
         with staff_log.during(request):
             if not request.user.is_authenticated:
                 return self.get_response(request)
-            owed = self._owed(request)
+            owed = self._owed_page(request)
             if owed is not None:
                 return owed
             with timezone.override(time_zone(request)):
@@ -54,7 +54,7 @@ class OperatorMiddleware:
         if is_page and isinstance(exception, DataError):
             raise BadRequest("The address has a value that the database cannot store.") from exception
 
-    def _owed(self, request: HttpRequest) -> HttpResponse | None:
+    def _owed_page(self, request: HttpRequest) -> HttpResponse | None:
         """Return the page that this session has to use first; None if it may see the requested page.
 
         After an operator has turned two-step login on, older sessions have to log in again, with a code.

@@ -36,7 +36,7 @@ def page(request: HttpRequest) -> HttpResponse:
     act = {"begin": _begin, "confirm": _confirm, "off": _off, "codes": _new_codes}.get(request.POST.get("do", ""))
     if request.method == "POST" and act is not None:
         return act(request)
-    return _shown(request, CodeForm())
+    return _show_form(request, CodeForm())
 
 
 def _begin(request: HttpRequest) -> HttpResponse:
@@ -59,7 +59,7 @@ def _confirm(request: HttpRequest) -> HttpResponse:
     django_otp.login(request, device)
     record(request, "second-step-on", about=_about(request))
     messages.success(request, "Two-step login is on: from now on, a login needs the password and a code.")
-    return _shown(request, CodeForm(), codes=codes)
+    return _show_form(request, CodeForm(), codes=codes)
 
 
 def _off(request: HttpRequest) -> HttpResponse:
@@ -78,16 +78,16 @@ def _new_codes(request: HttpRequest) -> HttpResponse:
         return _wrong(request, form)
     codes = two_step.make_recovery_codes(request.user)  # type: ignore[arg-type]
     record(request, "recovery-codes-made", about=_about(request))
-    return _shown(request, CodeForm(), codes=codes)
+    return _show_form(request, CodeForm(), codes=codes)
 
 
 def _wrong(request: HttpRequest, form: CodeForm) -> HttpResponse:
     if form.is_valid():
         form.add_error("code", WRONG)
-    return _shown(request, form, status=422)
+    return _show_form(request, form, status=422)
 
 
-def _shown(request: HttpRequest, form: CodeForm, *, codes: list[str] | None = None, status: int = 200) -> HttpResponse:
+def _show_form(request: HttpRequest, form: CodeForm, *, codes: list[str] | None = None, status: int = 200) -> HttpResponse:
     user: Any = request.user
     device = two_step.device_of(user)
     beginning = None if device else two_step.beginning(user, request.session.get(BEGUN))
@@ -100,12 +100,12 @@ def _shown(request: HttpRequest, form: CodeForm, *, codes: list[str] | None = No
         "is_required": two_step.is_required(user),
         "codes_left": two_step.recovery_codes_left(user) if device else 0,
         "picture": beginning and segno.make(beginning.config_url, error="m").svg_data_uri(scale=5, border=2, light="white"),
-        "secret": beginning and _grouped(beginning),
+        "secret": beginning and _group_secret(beginning),
     }
     return TemplateResponse(request, "admin/two_step.html", context, status=status)
 
 
-def _grouped(device: Any) -> str:
+def _group_secret(device: Any) -> str:
     """Return the secret in the form that apps accept, in groups of four."""
     text = b32encode(device.bin_key).decode()
     return " ".join(text[place : place + 4] for place in range(0, len(text), 4))

@@ -165,12 +165,12 @@ SETTINGS = {
 
 
 @on_cluster("distribution.placed")
-def _placed(base: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _place_timeouts(base: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings of the database, and those of the application's role in it."""
     return base | timeouts, {}
 
 
-SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE = _placed(SETTINGS, TIMEOUTS)
+SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE = _place_timeouts(SETTINGS, TIMEOUTS)
 
 RELATIONS = """
     SELECT c.relname, c.relkind

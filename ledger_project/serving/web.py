@@ -152,7 +152,7 @@ def serve_together(calls: list[str], pages: list[str]) -> None:
     """Run both servers in child processes until one ends or a signal comes; then end both, and exit as the first did."""
     address = " ".join(pages[pages.index(option) + 1] for option in ("--host", "--port"))
     os.environ[pages_server.ADDRESS] = address
-    children = [_forked(calls, {}), _forked(pages, {pages_server.IS_FOR_PAGES: "yes"})]
+    children = [_fork_program(calls, {}), _fork_program(pages, {pages_server.IS_FOR_PAGES: "yes"})]
 
     def end_children(*received: int | FrameType | None) -> None:
         for child in children:
@@ -169,7 +169,7 @@ def serve_together(calls: list[str], pages: list[str]) -> None:
     sys.exit(abs(os.waitstatus_to_exitcode(status)))
 
 
-def _forked(arguments: list[str], environment: dict[str, str]) -> int:
+def _fork_program(arguments: list[str], environment: dict[str, str]) -> int:
     """Return the number of a child process that becomes this program, with more environment, and ends with this process."""
     parent = os.getpid()
     child = os.fork()

@@ -126,7 +126,7 @@ def _turn(task: Task) -> Ending:
     started_at = _take(task)
     if started_at is None:
         return Ending.DONE
-    with _kept(task, started_at):
+    with _keep_turn(task, started_at):
         code, ending = _run(task, clock)
     _finish(task, started_at, code)
     return ending
@@ -205,7 +205,7 @@ def _take(task: Task) -> Any:
 
 
 @contextmanager
-def _kept(task: Task, started_at: Any) -> Iterator[None]:
+def _keep_turn(task: Task, started_at: Any) -> Iterator[None]:
     """While the block runs, no other worker takes the task: a thread gives signs of life."""
     has_ended = threading.Event()
 

@@ -121,7 +121,7 @@ class Worker:
                 self._due_at[task.name] = time.monotonic() + (
                     task.every_s if task.by_every_worker else min(task.every_s, LOOK_EVERY_S)
                 )
-                turn = Turn(task, _forked(task), time.monotonic())
+                turn = Turn(task, _fork_turn(task), time.monotonic())
                 self._turns[turn.pid] = turn
 
     def _watch_turns(self) -> None:
@@ -178,7 +178,7 @@ class Worker:
                 signal.signal(number, handler)
 
 
-def _forked(task: Task) -> int:
+def _fork_turn(task: Task) -> int:
     """Return the number of a child process that takes a turn of the task."""
     parent = os.getpid()
     sys.stdout.flush()

@@ -125,7 +125,7 @@ def parts() -> dict[str, tuple[Work, Work]]:
     body = renderers.JSONRenderer().render(examples.SPEND)
     return {
         "request": (lambda: Request(HEAD, receive), lambda: ASGIRequest(HEAD, BytesIO(SPEND))),
-        "path": (lambda: application._resolved(path), lambda: get_resolver().resolve(path)),
+        "path": (lambda: application._resolve_path(path), lambda: get_resolver().resolve(path)),
         "Accept": (
             lambda: ensure_acceptable("application/json"),
             lambda: request.get_preferred_type(["application/json"]),

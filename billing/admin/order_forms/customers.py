@@ -205,7 +205,7 @@ def change_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cust
         pointer="",
         before=_look_up,
         write=write,
-        describe=lambda changes, form: _described(customer, changes),
+        describe=lambda changes, form: _describe_change(customer, changes),
         done=lambda _, form: (
             f"The change of {customer.ref}",
             ", ".join(name.replace("_", " ") for name in _changes(customer, form.request)) or "nothing was different",
@@ -227,7 +227,7 @@ def _changes(customer: Customer, request: CustomerChange) -> dict[str, Any]:
     return {name: value for name, value in new.items() if getattr(customer, name) != value}
 
 
-def _described(customer: Customer, changes: Mapping[str, Any]) -> DryRun:
+def _describe_change(customer: Customer, changes: Mapping[str, Any]) -> DryRun:
     if not changes:
         return DryRun(sentences=["The form changes nothing."])
     rows = [

@@ -76,12 +76,16 @@ def erase_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Custo
 def _changes(customer: Customer, erased: ErasureResult) -> list[tuple[str, str, str]]:
     after = erased_values(Customer, name=erased.name)
     return [
-        (declaration.words[0].upper() + declaration.words[1:], _shown(getattr(customer, column.name)), _shown(after[column.name]))
+        (
+            declaration.words[0].upper() + declaration.words[1:],
+            _show_value(getattr(customer, column.name)),
+            _show_value(after[column.name]),
+        )
         for column, declaration in personal_columns(Customer)
     ]
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     return (address_words(value) if isinstance(value, dict) else str(value or "")) or "none"
 
 

@@ -361,10 +361,10 @@ def example_of(form: PlanForm, index: int) -> Example | None:
     if currency not in MINOR_DIGITS:
         return Example(sentence="Choose a currency to see an example.")
     quantity = named[prices.name_of(index, prices.EXAMPLE)]
-    return _rated(price, usual_quantity(price) if quantity is None else quantity, currency, typed)
+    return _rate_example(price, usual_quantity(price) if quantity is None else quantity, currency, typed)
 
 
-def _rated(price: Any, quantity: Decimal, currency: str, typed: Mapping[str, Any]) -> Example:
+def _rate_example(price: Any, quantity: Decimal, currency: str, typed: Mapping[str, Any]) -> Example:
     say = notation_in(currency)
     usage = usage_of_quantity(price, quantity)
     free_of_limits, rating = rate(price, usage, currency), quote(price, usage, currency)
@@ -517,7 +517,7 @@ def _view(
         pointer="/code",
         rows=Plan,
         write=lambda form: plans.create_plan.execute(form.request),
-        describe=_described,
+        describe=_describe_plan,
         done=lambda plan, form: (f"Version {plan.version} of {plan.code}", plan.name),
         initial=initial,
         title=title,
@@ -527,7 +527,7 @@ def _view(
     ).view(model_admin, request)
 
 
-def _described(plan: Plan, form: PlanForm) -> DryRun:
+def _describe_plan(plan: Plan, form: PlanForm) -> DryRun:
     """Return the plan in sentences, read back from the rows that would be written."""
     terms = plans.terms_of.__wrapped__(plan.pk)
     if plan.version == 1:

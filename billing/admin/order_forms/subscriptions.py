@@ -125,7 +125,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         collection="subscriptions",
         rows=Subscription,
         write=lambda form: order_subscription.execute(form.request),
-        describe=lambda created, form: _described(created, form.request),
+        describe=lambda created, form: _describe_order(created, form.request),
         done=lambda created, form: (f"Subscription {created.ref}", f"{form.request.customer} on {form.request.plan}"),
         initial={"started_at": today.astimezone(UTC).strftime(MINUTE)},
         title="New subscription",
@@ -135,7 +135,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
     ).view(model_admin, request)
 
 
-def _described(created: Subscription, request: NewSubscription) -> DryRun:
+def _describe_order(created: Subscription, request: NewSubscription) -> DryRun:
     """Describe the invoice of the first run that bills: at the start, or after the trial."""
     row = reads.subscription(created.ref).row
     zone = ZoneInfo(created.time_zone)

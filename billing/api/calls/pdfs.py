@@ -38,7 +38,7 @@ class InvoicePdf(_Pdf):
         problems=[INVOICE_PATH.missing, *PROBLEMS],
     )  # fmt: skip
     def get(self, request: HttpRequest, invoice_id: int) -> QueuedRequest:
-        return _queued(partial(invoice_pdf, invoice_id))
+        return _queue_pdf(partial(invoice_pdf, invoice_id))
 
 
 class CreditNotePdf(_Pdf):
@@ -52,7 +52,7 @@ class CreditNotePdf(_Pdf):
         problems=[CREDIT_NOTE_PATH.missing, *PROBLEMS],
     )  # fmt: skip
     def get(self, request: HttpRequest, credit_note_id: int) -> QueuedRequest:
-        return _queued(partial(credit_note_pdf, credit_note_id))
+        return _queue_pdf(partial(credit_note_pdf, credit_note_id))
 
 
 class _EInvoice(BillingEndpoint):
@@ -96,7 +96,7 @@ def _xml_answer(printed: PrintedDocument) -> Response:
     return xml_response(printed.content, file_name=printed.file_name)
 
 
-def _queued(make: Callable[[], PrintedDocument]) -> QueuedRequest:
+def _queue_pdf(make: Callable[[], PrintedDocument]) -> QueuedRequest:
     return QueuedRequest(DOCUMENTS, make, _answer)
 
 

@@ -46,7 +46,7 @@ class Previews(BillingEndpoint):
         responses={200: SHOWN}, problems=[NO_CUSTOMER, BUSY, SUSPENDED, *NO_TAXES],
     )  # fmt: skip
     def get(self, request: HttpRequest, ref: str) -> Response:
-        return json_response(_shown(ref, {"invoices": read_query(request_schemas.PreviewQuery, request)["invoices"]}))
+        return json_response(_show_preview(ref, {"invoices": read_query(request_schemas.PreviewQuery, request)["invoices"]}))
 
     @operation(
         "previewOrder", "Preview what is not ordered yet",
@@ -64,10 +64,10 @@ class Previews(BillingEndpoint):
         fields = self.body(request, shape_of(request_schemas.NewPreview))
         if not {"subscription", "amendment", "coupon"} & fields.keys():
             raise Invalid(pointer="", rule="required", detail="give a subscription, an amendment or a coupon")
-        return json_response(_shown(ref, fields))
+        return json_response(_show_preview(ref, fields))
 
 
-def _shown(ref: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _show_preview(ref: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the next invoices, on a new snapshot if another request has ordered since the snapshot what the preview orders.
 
     Raises:

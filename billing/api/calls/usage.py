@@ -167,12 +167,13 @@ def _taken_in(form: Form, events: list[Any], *, allow_future: bool = False) -> l
             continue
         results.append(None)
     taken_in = (
-        response_schemas.UsageResultSerializer.body(_placed(one, form)) for one in take_in_all(good, allow_future=allow_future)
+        response_schemas.UsageResultSerializer.body(_place_result(one, form))
+        for one in take_in_all(good, allow_future=allow_future)
     )
     return [result if result is not None else next(taken_in) for result in results]
 
 
-def _placed(one: usage.EventResult, form: Form) -> usage.EventResult:
+def _place_result(one: usage.EventResult, form: Form) -> usage.EventResult:
     """Return a result whose detail names the field in the form that was sent."""
     return replace(one, detail=f"{form.pointer(one.pointer)}: {one.detail}") if one.pointer else one
 

@@ -234,8 +234,8 @@ def record_uses(
             subscription_id=subscription.id,
             amount_minor=one.amount_minor,
             periods=[[start.isoformat(), taken, returned] for start, (taken, returned) in sorted(one.periods.items())],
-            counted_from=_counted(held, one.code)[0],
-            counted_until=_counted(held, one.code)[1],
+            counted_from=_count_uses(held, one.code)[0],
+            counted_until=_count_uses(held, one.code)[1],
             currency=currency,
         )
         for one in taken
@@ -244,7 +244,7 @@ def record_uses(
         keep_in_preview(subscription, invoice_id, is_made=True)
 
 
-def _counted(held: UsableCoupons, code: str) -> tuple[datetime | None, datetime | None]:
+def _count_uses(held: UsableCoupons, code: str) -> tuple[datetime | None, datetime | None]:
     return (held.periods[code].counted if code in held.periods else None) or (None, None)
 
 

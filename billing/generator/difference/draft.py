@@ -244,7 +244,7 @@ def _take_tax_out(lines: Sequence[DraftLine]) -> int:
         nets = without_tax([line.net_minor for line in of_rate], included_rate)
         for line, net in zip(of_rate, nets, strict=True):
             line.without_tax_minor = net
-            line.rating["included_tax"] = _included(line, included_rate)
+            line.rating["included_tax"] = _included_amounts(line, included_rate)
     # Lines with declared taxes may have one of them in common: these are rounded together, every other category by itself.
     rounded: dict[Treatment | None, list[IncludedGroup]] = {}
     for treatment in dict.fromkeys(line.treatment for line in lines):
@@ -262,7 +262,7 @@ def _group(lines: Sequence[DraftLine], treatment: Treatment) -> IncludedGroup:
     return IncludedGroup(treatment, sum(line.net_minor for line in priced), net, sum(line.taxable_minor for line in lines) - net)
 
 
-def _included(line: DraftLine, rate: Decimal) -> dict[str, Any]:
+def _included_amounts(line: DraftLine, rate: Decimal) -> dict[str, Any]:
     """Return the amounts of a line as priced, for its stored rating."""
     return {"rate": decimal_text(rate), "amount_minor": line.amount_minor, "discount_minor": line.discount_minor}
 

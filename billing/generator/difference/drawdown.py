@@ -84,7 +84,7 @@ def rate_measured(
             if due.span.price.credits is not None and subscription.holder_id:
                 early.give_before(due_at)
                 held_back = early.held_back(due_at, due.span.price.credits.credit_type)
-            rated[n] = _rated(holder, subscription, due, usage, invoice_of, held_back)
+            rated[n] = _rate_usage(holder, subscription, due, usage, invoice_of, held_back)
     return RunUsage([rated[n] for n in range(len(measured))], given_back)
 
 
@@ -102,7 +102,7 @@ def _is_late(due: UsageDue) -> bool:
     return [(claim.start, claim.end) for claim in due.continued] == [(due.part.start, due.part.end)]
 
 
-def _rated(
+def _rate_usage(
     holder: Lock, subscription: SubscriptionState, due: UsageDue, usage: Usage, invoice_of: Callable[[str], int], held_back: int
 ) -> RatedUsage:
     price = due.span.price
@@ -113,7 +113,7 @@ def _rated(
     coverage = cut(price, before, total)
     if subscription.holder_id:
         available = max(spendable(holder, subscription.holder_id, price.credits.credit_type) - held_back, 0)
-        coverage = extend(price, coverage, billed=min(_billed(due), total), total=total, available=available)
+        coverage = extend(price, coverage, billed=min(_billed_quantity(due), total), total=total, available=available)
     spends, entries = _settle_credits(holder, subscription, due, coverage, invoice_of)
     rated = rate_usage(due, usage, coverage)
     holder_id = spends[-1].holder_id if spends else subscription.holder_id
@@ -129,7 +129,7 @@ def _before(due: UsageDue, total: Fraction) -> Coverage:
     return replace(whole, credits=sum(one.credits for one in coverages))
 
 
-def _billed(due: UsageDue) -> Fraction:
+def _billed_quantity(due: UsageDue) -> Fraction:
     """Return the quantity of the period that earlier lines billed, in money or credits."""
     return sum((max(claim.usage.quantity, Fraction(0)) for claim in due.continued if claim.usage is not None), Fraction(0))
 

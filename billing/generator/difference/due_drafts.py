@@ -357,12 +357,12 @@ def measured_usage(
     Raises:
         OutOfBounds: `too-many-groups`.
     """
-    measured = _measured(subscription, [*target.usages, *target.unchanged], most_groups)
+    measured = _measure_usage(subscription, [*target.usages, *target.unchanged], most_groups)
     due, unchanged = measured[: len(target.usages)], measured[len(target.usages) :]
     return [*due, *((one, quantity) for one, quantity in unchanged if not _is_as_billed(one.continued[0], quantity))]
 
 
-def _measured(
+def _measure_usage(
     subscription: SubscriptionState, looked_at: Sequence[UsageDue], most_groups: int | None
 ) -> list[tuple[UsageDue, Usage]]:
     windows = [
@@ -390,7 +390,7 @@ def running_usage(
         running = [
             one for one in running if one.span.price.is_due_as_recorded() or terms[one.span.price_id].usage_threshold is not None
         ]
-    measured = _measured(subscription, running, most_groups)
+    measured = _measure_usage(subscription, running, most_groups)
     owed = [(one, quantity, owed_minor(rate_usage(one, quantity))) for one, quantity in measured]
     found: list[tuple[UsageDue, Usage]] = []
     for plan in {plan.id: plan for plan in terms.values()}.values():

@@ -70,7 +70,7 @@ class Bounds:
     def lines(self, currency: str) -> list[DraftLine]:
         """Return the lines that bring past periods to their bounds, after all other lines have their discounts."""
         billed = self.billed() if self.spans else ()
-        changes = [_gone(claim) for claim in self._stale() if claim.terms.currency == currency]
+        changes = [_gone_change(claim) for claim in self._stale() if claim.terms.currency == currency]
         for span in self.spans:
             if span.terms.currency == currency:
                 changes += [change for part in self._over(span) if (change := self._change(span, part, billed)) is not None]
@@ -110,7 +110,7 @@ class Bounds:
         return BoundChange(span.item_id, part.start, part.end, span.terms, adjustment, claim, lines)
 
 
-def _gone(claim: BoundClaim) -> BoundChange:
+def _gone_change(claim: BoundClaim) -> BoundChange:
     lines = _lines(claim.item_id, claim.terms, claim.start, claim.end, claim.amount_minor, 0, claim)
     return BoundChange(claim.item_id, claim.start, claim.end, claim.terms, None, claim, lines)
 

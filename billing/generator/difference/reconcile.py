@@ -123,7 +123,7 @@ def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: 
     for span, part in _parts_of(spans, claims, as_of):
         inside = tuple(c for c in claims if has_same_price(span, c) and part.start <= c.start and c.end <= part.end)
         continued.update(claim.id for claim in inside)
-        period = UsageDue(span, part, inside, _terminated(span, part))
+        period = UsageDue(span, part, inside, _is_terminated(span, part))
         is_billed = len(inside) == 1 and (inside[0].start, inside[0].end) == (part.start, part.end)
         if is_billed and not inside[0].is_running:
             unchanged.append(period)
@@ -154,7 +154,7 @@ def _parts_of(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: dat
     return [(span, part) for span in spans for part in parts_until(span, horizon)]
 
 
-def _terminated(span: ItemSpan, part: Period) -> bool:
+def _is_terminated(span: ItemSpan, part: Period) -> bool:
     return span.terminates and part.end == span.end
 
 
@@ -166,7 +166,7 @@ def _charges(
     Args:
         later: stretches that are billed at other terms until they are given back; their new charge comes together with that.
     """
-    pieces = list(_uncovered(part, [*((claim.start, claim.end) for claim in claims), *later]))
+    pieces = list(_uncovered_periods(part, [*((claim.start, claim.end) for claim in claims), *later]))
     if not pieces:
         return
     rating = rate(span.price, span.quantity, span.currency)
@@ -176,7 +176,7 @@ def _charges(
             span.schedule,
             piece,
             span.price.proration,
-            terminated=_terminated(span, piece),
+            terminated=_is_terminated(span, piece),
             bill_last_day=span.price.bill_last_day,
         )
         known = before if before.of == one.of else NOTHING
@@ -194,7 +194,7 @@ def _share_before(span: ItemSpan, part: Period, claims: Sequence[OpenClaim]) -> 
     return Share(min(used, of), of)
 
 
-def _uncovered(part: Period, covered: Sequence[tuple[datetime, datetime]]) -> Iterator[Period]:
+def _uncovered_periods(part: Period, covered: Sequence[tuple[datetime, datetime]]) -> Iterator[Period]:
     cursor = part.start
     for start, end in sorted(covered):
         if end <= cursor or start >= part.end:

@@ -266,7 +266,7 @@ def write_claims(subscription: SubscriptionState, changes: ClaimChanges) -> None
     Raises:
         PeriodAlreadyBilled: another process has released one of the claims at the same time.
     """
-    freed = _freed(changes)
+    freed = _freed_rows(changes)
     changes.written = [
         *_kept_rows(changes, subscription.anchor_at),
         *_charge_rows(changes, subscription.anchor_at),
@@ -280,7 +280,7 @@ def write_claims(subscription: SubscriptionState, changes: ClaimChanges) -> None
         INSERT_CLAIMS.rows([parameter(subscription.id), parameter(json.dumps(changes.written))])
 
 
-def _freed(changes: ClaimChanges) -> list[dict[str, Any]]:
+def _freed_rows(changes: ClaimChanges) -> list[dict[str, Any]]:
     freed: dict[int, int | None] = {}
     for credit, lines in changes.credits:
         freed[credit.claim.id] = _invoice_of(lines)

@@ -87,7 +87,7 @@ def consolidate_next(customer_ref: str, turns: Turns, options: Options) -> Gener
         names = [document_key("", customer_ref), *(invoice_key(part.subscription_ref) for part in found)]
         try:
             with try_advisory_lock(*names) as lock:
-                return _made(lock, customer_ref, _still_there(found), options)
+                return _make_documents(lock, customer_ref, _still_there(found), options)
         except InvoiceGenerationBusy:
             raise
         except LockBusy as busy:
@@ -182,7 +182,7 @@ def _still_there(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.id in known]
 
 
-def _made(lock: Lock, customer_ref: str, parts: Sequence[Part], options: Options) -> GenerationResult:
+def _make_documents(lock: Lock, customer_ref: str, parts: Sequence[Part], options: Options) -> GenerationResult:
     made = GenerationResult(customer_ref, replaced={part.id for part in parts})
     if not parts:
         return made

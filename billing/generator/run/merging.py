@@ -138,11 +138,11 @@ def _lines_of(parts: Sequence[Part]) -> tuple[list[DraftLine], list[int]]:
     positions: list[int] = []
     for part in parts:
         positions.append(len(lines))
-        lines += _renumbered(of_invoice.get(part.id, ()), part, len(lines))
+        lines += _renumber_lines(of_invoice.get(part.id, ()), part, len(lines))
     return lines, positions
 
 
-def _renumbered(lines: Sequence[Line], part: Part, before: int) -> Iterator[DraftLine]:
+def _renumber_lines(lines: Sequence[Line], part: Part, before: int) -> Iterator[DraftLine]:
     for line in lines:
         included = line.rating.get("included_tax")
         priced = included or {"amount_minor": line.amount_minor, "discount_minor": line.discount_minor}

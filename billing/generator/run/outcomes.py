@@ -113,7 +113,7 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
             if state in PASSING_STATES:
                 return SubscriptionResult(ref, Outcome.DEFERRED, f"{PASSING_STATES[state]} ({state})")
         return SubscriptionResult(ref, Outcome.FAILED, f"{type(error).__name__}: {error}"[:500], traceback.format_exc())
-    return _done(generated, (time.perf_counter() - began) * 1000)
+    return _done_result(generated, (time.perf_counter() - began) * 1000)
 
 
 def without_taxes(ref: str, error: TaxesUnavailable | TaxesRefused) -> SubscriptionResult:
@@ -128,7 +128,7 @@ def of_customer(done: SubscriptionResult) -> SubscriptionResult:
     return replace(done, subscription="", customer=done.subscription, detail=detail[:500])
 
 
-def _done(generated: GenerationResult, duration_ms: float) -> SubscriptionResult:
+def _done_result(generated: GenerationResult, duration_ms: float) -> SubscriptionResult:
     granted = tuple((one.credit_type, one.amount) for one in generated.granted)
     returned = tuple((one.credit_type, one.amount) for one in generated.returned)
     if not generated.invoices:

@@ -180,7 +180,7 @@ def compute_trial(request: NewPriceTrial, until: datetime) -> PriceTrial:
             different currencies.
         PriceInvalid: the other price does not fit what stays.
     """
-    return _compute(_replaced(request), add_months(until, -request.months), until)
+    return _compute(_replaced_prices(request), add_months(until, -request.months), until)
 
 
 def compute_version_trials(plan: Plan, until: datetime) -> dict[str, PriceTrial | None]:
@@ -234,7 +234,7 @@ def _compute(replaced: "Mapping[int, _Replaced]", since: datetime, until: dateti
 try_price = UseCase(NewPriceTrial, lambda request: compute_trial(request, timezone.now()))
 
 
-def _replaced(request: NewPriceTrial) -> dict[int, _Replaced]:
+def _replaced_prices(request: NewPriceTrial) -> dict[int, _Replaced]:
     """Return the prices that are replaced, by their ids, the newest version of the first plan first."""
     found: dict[int, _Replaced] = {}
     for index, code in enumerate(dict.fromkeys(request.plans)):
@@ -284,7 +284,7 @@ def _add(trial: PriceTrial, period: _Period, replaced: _Replaced) -> None:
         return
     snapshot = json.loads(period.snapshot)
     usage = stored_usage(snapshot["usage"]) if "usage" in snapshot else Usage(Fraction(0))
-    covered = _covered(snapshot)
+    covered = _covered_units(snapshot)
     currency, bound = trial.currency, _Bound.of(period, snapshot, replaced)
     before = bound.apply(replaced.price, snapshot.get("gross_minor", 0), currency)
     after = bound.apply(replaced.other, rate_uncovered(replaced.other, usage, covered, currency).amount_minor, currency)
@@ -297,7 +297,7 @@ def _add(trial: PriceTrial, period: _Period, replaced: _Replaced) -> None:
         each.add(before, after)
 
 
-def _covered(snapshot: Mapping[str, Any]) -> Sequence[tuple[Fraction, Fraction]]:
+def _covered_units(snapshot: Mapping[str, Any]) -> Sequence[tuple[Fraction, Fraction]]:
     """Return the units that credits paid for, as the amount of the claim has them."""
     known = read_coverage(snapshot)
     return (known["short_of"] or known["coverage"].stretches) if known else ()

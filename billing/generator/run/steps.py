@@ -140,20 +140,20 @@ def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
         settled = step.settled or {}
         generated.covered.update(step.covered)
         for currency, invoice_id, bill in step.invoices:
-            issued = _issued(lock, settled.get(invoice_id), step.options)
-            generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), issued, step.options), bill)
+            issued = _issue_invoice(lock, settled.get(invoice_id), step.options)
+            generated.add(_make_summary(currency, invoice_id, bill, settled.get(invoice_id), issued, step.options), bill)
             if step.options.render is not None:
                 generated.documents.append(step.options.render(invoice_id))
     return generated
 
 
-def _issued(lock: Lock, settled: Settlement | None, options: Options) -> FinalizedInvoice | None:
+def _issue_invoice(lock: Lock, settled: Settlement | None, options: Options) -> FinalizedInvoice | None:
     if settled is None:
         return None
     return show_settlement(lock, settled) if options.dry_run else number_under(lock, settled)
 
 
-def _made(
+def _make_summary(
     currency: str,
     invoice_id: int,
     bill: Bill,

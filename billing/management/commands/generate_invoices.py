@@ -305,7 +305,7 @@ class _Progress:
         self._last = now
         line = (
             f"{summary.invoices} invoices, {summary.invoices / max(now - self._began, 0.001):.0f}/s, "
-            f"{summary.waiting} busy, {summary.failures} failed{self._left(summary, now)}"
+            f"{summary.waiting} busy, {summary.failures} failed{self._time_left(summary, now)}"
         )
         if self._on_terminal:
             self._stream.write(f"\r\x1b[K{line}", ending="")
@@ -313,7 +313,7 @@ class _Progress:
         elif self._logs:
             log.info(line)
 
-    def _left(self, summary: RunSummary, now: float) -> str:
+    def _time_left(self, summary: RunSummary, now: float) -> str:
         """Return how long the rest will take at the rate so far; empty if it is unknown."""
         done = sum(summary.outcomes.values())
         if not self.expected or not done:

@@ -51,7 +51,7 @@ class Command(CommandWithExamples):
             self.stdout.write(json.dumps(seller.details | recorded, indent=2, ensure_ascii=False))
             return
         for name in (field.name for field in FIELDS if field.name in seller.details):
-            self.stdout.write(f"{_label(name):<14}{_shown(name, seller.details[name])}")
+            self.stdout.write(f"{_label(name):<14}{_show_member(name, seller.details[name])}")
         self.stdout.write(f"{'Recorded':<14}{seller.recorded_at:%Y-%m-%d %H:%M:%S} UTC by {seller.recorded_by}")
 
     def _record(self, ref: str, path: Path) -> None:
@@ -74,7 +74,7 @@ def _label(name: str) -> str:
     return short.get(name, name.replace("_", " ").capitalize())
 
 
-def _shown(name: str, value: Any) -> str:
+def _show_member(name: str, value: Any) -> str:
     """Return the value of a member for people."""
     if name == "logo":
         content = decode_logo(value)

@@ -85,7 +85,7 @@ def extend(price: Price, coverage: Coverage, *, billed: Fraction, total: Fractio
 def cut(price: Price, coverage: Coverage, total: Fraction) -> Coverage:
     """Return the coverage after the quantity of the period has shrunk to `total`."""
     kept = tuple((lower, min(upper, total)) for lower, upper in coverage.stretches)
-    return _priced(price, kept, coverage.credits)
+    return _price_stretches(price, kept, coverage.credits)
 
 
 def afford(price: Price, coverage: Coverage, available: int) -> Coverage:
@@ -102,7 +102,7 @@ def afford(price: Price, coverage: Coverage, available: int) -> Coverage:
         elif left > 0:
             kept.append((lower, _reach(price, lower, left)))
         left = max(left - units, Fraction(0))
-    return _priced(price, tuple(kept), available)
+    return _price_stretches(price, tuple(kept), available)
 
 
 def joined(price: Price, coverages: Iterable[Coverage], total: Fraction) -> Coverage:
@@ -112,7 +112,7 @@ def joined(price: Price, coverages: Iterable[Coverage], total: Fraction) -> Cove
     if not units:
         return NOTHING_COVERED
     reached = min(_reach(price, Fraction(0), units), total)
-    return _priced(price, ((_start(price, Fraction(0)), reached),), sum(one.credits for one in known))
+    return _price_stretches(price, ((_start(price, Fraction(0)), reached),), sum(one.credits for one in known))
 
 
 def quote_covered(price: Price, usage: Usage | Exact, currency: str, *, billed: Exact, available: int) -> tuple[Rating, Coverage]:
@@ -131,7 +131,7 @@ def _with(price: Price, coverage: Coverage, billed: Fraction, reached: Fraction,
     return Coverage((*stretches, (start, reached)), credits_for(price, units))
 
 
-def _priced(price: Price, stretches: tuple[Stretch, ...], at_most: int) -> Coverage:
+def _price_stretches(price: Price, stretches: tuple[Stretch, ...], at_most: int) -> Coverage:
     kept = tuple((lower, upper) for lower, upper in stretches if lower < upper)
     if not kept:
         return NOTHING_COVERED

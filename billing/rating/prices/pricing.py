@@ -128,10 +128,10 @@ def quote(
         With `first`, the difference, step by step. It is negative if more units made all of them cheaper (`volume`), or if the
         usage shrank. The parts always add up to the amount of one line for the whole.
     """
-    whole = _limited(price, rate_uncovered(price, usage, covered, currency), currency)
+    whole = _limit_rating(price, rate_uncovered(price, usage, covered, currency), currency)
     if first is None:
         return whole
-    return _difference(whole, _limited(price, rate_uncovered(price, first, covered_first, currency), currency))
+    return _difference(whole, _limit_rating(price, rate_uncovered(price, first, covered_first, currency), currency))
 
 
 # Adding up -------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _rating(steps: Sequence[Step], currency: str) -> Rating:
     return Rating(exact, to_minor(exact, currency), tuple(steps))
 
 
-def _limited(price: Price, rating: Rating, currency: str) -> Rating:
+def _limit_rating(price: Price, rating: Rating, currency: str) -> Rating:
     lowered = rating.exact if price.maximum is None else min(rating.exact, Fraction(price.maximum))
     bounded = lowered if price.minimum is None else max(lowered, Fraction(price.minimum))
     if bounded == rating.exact:

@@ -153,7 +153,7 @@ def _read(data: Any, pointer: str, field_errors: list[FieldError]) -> Price | No
     if len(chosen) < 2:
         return None
     kind, shape = chosen["kind"], SHAPES[chosen["model"]]
-    for name, code, detail in _misused(shape, kind, given):
+    for name, code, detail in _misused_fields(shape, kind, given):
         field_errors.append(FieldError(f"{pointer}/{name}", code, detail))
     # Of fields that the model does not use, tiers and buckets are not checked: the model decides which are possible.
     unused = [field for name, field in FIELDS.items() if name not in shape.names and not isinstance(field.value, Tiers | Buckets)]
@@ -165,7 +165,7 @@ def _read(data: Any, pointer: str, field_errors: list[FieldError]) -> Price | No
     return shape.make({"timing": USUAL_TIMING[kind], **taken})
 
 
-def _misused(shape: Shape[Price], kind: PriceKind, given: Mapping[str, Any]) -> Iterator[Misfit]:
+def _misused_fields(shape: Shape[Price], kind: PriceKind, given: Mapping[str, Any]) -> Iterator[Misfit]:
     """Yield the fields that the model and kind need and the price lacks, and those that it has and they do not use."""
     model = shape.declared.model
     for field in shape.fields:

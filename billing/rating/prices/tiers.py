@@ -69,7 +69,7 @@ class Tiers(Value):
         known = tuple(tier for tier in tiers if tier is not None)
         if len(known) < len(tiers):
             return None
-        field_errors.extend(_misplaced(known, pointer))
+        field_errors.extend(_misplaced_tiers(known, pointer))
         return known
 
     def _tier(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Tier | None:
@@ -92,7 +92,7 @@ class Tiers(Value):
         return {"type": "array", "minItems": 1, "maxItems": MAX_TIERS, "items": self.shape}
 
 
-def _misplaced(tiers: Sequence[Tier], pointer: str) -> Iterator[FieldError]:
+def _misplaced_tiers(tiers: Sequence[Tier], pointer: str) -> Iterator[FieldError]:
     """Yield the faults of the tiers: gaps, overlaps and empty tiers."""
     lower = Decimal(0)
     for index, tier in enumerate(tiers):

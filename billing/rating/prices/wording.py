@@ -30,11 +30,11 @@ def group_words(group: Mapping[str, str | None], without: str = "without {name}"
     Args:
         without: the words for a property that the events of the group do not have.
     """
-    shown = {_shown(name): None if text is None else _shown(text) for name, text in group.items()}
+    shown = {_printable_text(name): None if text is None else _printable_text(text) for name, text in group.items()}
     return ", ".join(without.format(name=name) if text is None else f"{name} {text}" for name, text in shown.items())
 
 
-def _shown(text: str) -> str:
+def _printable_text(text: str) -> str:
     """Return a text as a page and an e-invoice can print it: in one line, at most `MAX_VALUE_CHARACTERS`; empty: in quotes."""
     plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return (plain if len(plain) <= MAX_VALUE_CHARACTERS else f"{plain[: MAX_VALUE_CHARACTERS - 1]}…") or '""'

@@ -73,7 +73,7 @@ class Command(CommandWithExamples):
         with suppress(Error):
             connections[options["database"]].ensure_connection()
         try:
-            report = _audited(self.stderr, options)
+            report = _audit_all(self.stderr, options)
         except (AnchorUnreadable, OSError) as error:
             raise CommandError(str(error), returncode=BAD_ARGUMENTS) from error
         except psycopg.Error as error:
@@ -101,7 +101,7 @@ def _check(options: dict[str, Any]) -> None:
         raise CommandError(f"--holder {error.facts['detail']}", returncode=BAD_ARGUMENTS) from error
 
 
-def _audited(stderr: OutputWrapper, options: dict[str, Any]) -> Report:
+def _audit_all(stderr: OutputWrapper, options: dict[str, Any]) -> Report:
     connect = partial(connector, options["database"])
     of_all = {
         "anchor_to_write": options["anchor_write"],

@@ -63,15 +63,15 @@ def _exit_code(summary: RecurringSummary) -> int:
 def _as_text(summary: RecurringSummary, *, dry_run: bool) -> str:
     """Return the summary for people."""
     if dry_run:
-        return f"{_counted(summary.due, 'recurring grant')} due. Nothing was written (dry run)."
+        return f"{_count_text(summary.due, 'recurring grant')} due. Nothing was written (dry run)."
     lines = [
-        f"Granted {_credits(summary.granted_by_type)} for {_counted(summary.periods, 'period')} in {summary.seconds:.1f} s. "
+        f"Granted {_credits(summary.granted_by_type)} for {_count_text(summary.periods, 'period')} in {summary.seconds:.1f} s. "
         f"Revoked beyond what rolls over: {_credits(summary.revoked_by_type)}."
         if summary.periods or summary.skipped
         else f"Nothing is due: looked in {summary.seconds:.1f} s."
     ]
-    lines += [f"Skipped {_counted(summary.skipped, 'period')} that had left nothing by now."] if summary.skipped else []
-    lines += [f"{_counted(summary.busy, 'account')} busy; the next run grants to them."] if summary.busy else []
+    lines += [f"Skipped {_count_text(summary.skipped, 'period')} that had left nothing by now."] if summary.skipped else []
+    lines += [f"{_count_text(summary.busy, 'account')} busy; the next run grants to them."] if summary.busy else []
     lines += [f"Failed: {failure}" for failure in summary.failures[:FAILURES_SHOWN]]
     if len(summary.failures) > FAILURES_SHOWN:
         lines.append(f"… and {len(summary.failures) - FAILURES_SHOWN} more")
@@ -84,5 +84,5 @@ def _credits(by_type: Mapping[str, int]) -> str:
     return ", ".join(units[name].amount(by_type[name]) for name in sorted(by_type)) or "nothing"
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

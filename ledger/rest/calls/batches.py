@@ -87,7 +87,7 @@ class Batches(Endpoint):
         if isinstance(request, Request):
             return request
         text = json.dumps(value, sort_keys=True)
-        result = json_bytes(self._refused(request)).decode()
+        result = json_bytes(self._refuse_operation(request)).decode()
         return RejectedOperation(content=hashlib.sha256(text.encode()).hexdigest(), result=result)
 
     def _respond(self, executed: BatchResult, *, dry_run: bool) -> Response:
@@ -114,10 +114,10 @@ class Batches(Endpoint):
             return GIVEN_UP
         if isinstance(error, Invalid):
             error = Invalid(**{**error.facts, "pointer": f"/operations/{index}{error.facts['pointer']}"})
-        result = self._refused(error, getattr(error, "request_id", "") or executed.request_id)
+        result = self._refuse_operation(error, getattr(error, "request_id", "") or executed.request_id)
         return {**result, "replayed": True} if getattr(error, "replayed", False) else result
 
-    def _refused(self, error: LedgerError, asked_first: str = "") -> dict[str, Any]:
+    def _refuse_operation(self, error: LedgerError, asked_first: str = "") -> dict[str, Any]:
         """Return the result of an operation that has a problem; `problems` makes the problem."""
         problem = problems.problem_response(as_shown_to(self.key, error, dry_run=self.dry_run), self.request).problem
         return {"status": problem["status"], "problem": {**problem, "request_id": asked_first or problem["request_id"]}}

@@ -58,7 +58,7 @@ class HolderEntries(Endpoint):
         filters = read_query(request_schemas.EntriesQuery, request)
         page = cursors.requested_page(request, filters)
         if self.key.labels:
-            return _searched(page, filters, _filter_of(self.key, holder, filters), newest=True)
+            return _search_page(page, filters, _filter_of(self.key, holder, filters), newest=True)
         entries = reads.entries(holder, **filters, **page.newest_first(), limit=page.rows_wanted)
         return json_response(page.response_body(entries, keyset=_position, body=response_schemas.EntrySerializer.body))
 
@@ -96,12 +96,12 @@ class AllEntries(Endpoint):
     def get(self, request: HttpRequest) -> Awaited | InThread:
         query = read_query(request_schemas.AllEntriesQuery, request)
         request_schemas.ensure_fits(query_parameters(request))
-        wanted = self._wanted(query)
+        wanted = self._read_filter(query)
         if "after" in query:
             return self._feed(request, query, wanted)
         return partial(self._search, request, query, wanted)
 
-    def _wanted(self, query: dict[str, Any]) -> EntryFilter:
+    def _read_filter(self, query: dict[str, Any]) -> EntryFilter:
         """Return the filter, within the confines of the key; or raise `NotFound` for a holder that the key does not see."""
         holder = query.pop("holder", None)
         if holder is not None and not self.key.sees(holder):
@@ -114,7 +114,7 @@ class AllEntries(Endpoint):
 
     def _search(self, request: HttpRequest, query: dict[str, Any], wanted: EntryFilter) -> Response:
         page = cursors.requested_page(request, query)
-        return _searched(page, query, wanted, newest=query["order"] == "newest")
+        return _search_page(page, query, wanted, newest=query["order"] == "newest")
 
     # The feed ----------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class AllEntries(Endpoint):
             after = reads.feed_end()
         page = reads.feed(after if isinstance(after, FeedPosition) else reads.START, wanted, limit=limit)
         body = {
-            "results": [_fed(found) for found in page.entries],
+            "results": [_feed_item(found) for found in page.entries],
             "next": cursors.link(request, after=page.next.text),
             "previous": None,
         }
@@ -149,7 +149,7 @@ class OneEntry(Endpoint):
         responses={200: ResponseBody(response_schemas.EntrySerializer, examples.GRANT, "The entry.")},
     )
     def get(self, request: HttpRequest, holder: str, credit_type: str, sequence: int) -> Response:
-        return _shown(self.key, holder, credit_type, sequence)
+        return _show_entry(self.key, holder, credit_type, sequence)
 
 
 class HolderEntry(Endpoint):
@@ -169,7 +169,7 @@ class HolderEntry(Endpoint):
     )
     def get(self, request: HttpRequest, holder: str, sequence: int) -> Response:
         query = read_query(request_schemas.EntryQuery, request)
-        return _shown(self.key, holder, query["credit_type"], sequence)
+        return _show_entry(self.key, holder, query["credit_type"], sequence)
 
 
 class EntryExplanation(Endpoint):
@@ -238,7 +238,7 @@ def _filter_of(key: Key, holder: str | None, query: dict[str, Any], *, with_refu
     return EntryFilter(holder_id=holder or key.holder_id, with_refusals=with_refusals, labels=key.labels, **filters)
 
 
-def _searched(page: cursors.PageRequest, query: dict[str, Any], wanted: EntryFilter, *, newest: bool) -> Response:
+def _search_page(page: cursors.PageRequest, query: dict[str, Any], wanted: EntryFilter, *, newest: bool) -> Response:
     """Return a page of the entries that are wanted, in either order."""
     place: Any = page.keyset
     newest = newest != page.backwards
@@ -248,10 +248,10 @@ def _searched(page: cursors.PageRequest, query: dict[str, Any], wanted: EntryFil
     found = scan.found[::-1] if page.backwards else scan.found
     goes_on = None if scan.ended or len(found) == page.rows_wanted else scan.last
     searched_to = None if goes_on is None else goes_on.place
-    return json_response(page.response_body(found, keyset=_place, body=_fed, searched_to=searched_to))
+    return json_response(page.response_body(found, keyset=_place, body=_feed_item, searched_to=searched_to))
 
 
-def _shown(key: Key, holder: str, credit_type: str, sequence: int) -> Response:
+def _show_entry(key: Key, holder: str, credit_type: str, sequence: int) -> Response:
     """Return an entry, or raise `NotFound` if it does not exist or lacks a label of the key."""
     entry = reads.shown_entry(holder, credit_type, sequence)
     if entry is None or not key.labels.items() <= entry.metadata.items():
@@ -263,7 +263,7 @@ def _place(found: FeedEntry) -> cursors.Keyset:
     return found.place
 
 
-def _fed(found: FeedEntry) -> dict[str, Any]:
+def _feed_item(found: FeedEntry) -> dict[str, Any]:
     return response_schemas.EntrySerializer.body(found.entry)
 
 

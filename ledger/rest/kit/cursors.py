@@ -74,7 +74,7 @@ class PageRequest(NamedTuple):
 
     def _link(self, backwards: bool, keyset: Keyset) -> str:
         list_name = _list_name(self.request, query_parameters(self.request))
-        return link(self.request, cursor=_encoded(backwards, keyset, list_name))
+        return link(self.request, cursor=_encode_cursor(backwards, keyset, list_name))
 
 
 def link(request: HttpRequest, **parameters: str) -> str:
@@ -94,7 +94,7 @@ def requested_page(request: HttpRequest, query: dict[str, Any]) -> PageRequest:
     cursor: str | None = query.pop("cursor", None)
     if cursor is None:
         return PageRequest(limit, False, None, request)
-    backwards, keyset = _decoded(cursor, _list_name(request, query_parameters(request)))
+    backwards, keyset = _decode_cursor(cursor, _list_name(request, query_parameters(request)))
     return PageRequest(limit, backwards, keyset, request)
 
 
@@ -107,25 +107,25 @@ def _signer(list_name: str) -> Signer:
     return Signer(salt=f"ledger.rest.kit.cursors {list_name}", sep=".")
 
 
-def _encoded(backwards: bool, keyset: Keyset, list_name: str) -> str:
-    return _signer(list_name).sign_object([backwards, [_packed(part) for part in keyset]])
+def _encode_cursor(backwards: bool, keyset: Keyset, list_name: str) -> str:
+    return _signer(list_name).sign_object([backwards, [_pack_part(part) for part in keyset]])
 
 
-def _decoded(cursor: str, list_name: str) -> tuple[bool, Keyset]:
+def _decode_cursor(cursor: str, list_name: str) -> tuple[bool, Keyset]:
     try:
         backwards, parts = _signer(list_name).unsign_object(cursor)
     except BadSignature:
         detail = "This cursor belongs to another list or other filters."
         raise InvalidRequest([FieldError("/cursor", "not-a-cursor", detail)]) from None
-    return backwards, tuple(_unpacked(part) for part in parts)
+    return backwards, tuple(_unpack_part(part) for part in parts)
 
 
-def _packed(part: str | int | datetime) -> Any:
+def _pack_part(part: str | int | datetime) -> Any:
     """Return a part of a keyset as JSON; a time in whole microseconds, so that it stays exact."""
     if isinstance(part, datetime):
         return {"t": part.astimezone(UTC).isoformat(timespec="microseconds")}
     return part
 
 
-def _unpacked(part: Any) -> str | int | datetime:
+def _unpack_part(part: Any) -> str | int | datetime:
     return datetime.fromisoformat(part["t"]) if isinstance(part, dict) else part

@@ -226,7 +226,7 @@ class Endpoint(APIView):
         try:
             ensure_sound(request)
             ensure_host(request)
-            response = _finished(self.walk(request, path, _CALLERS_THREAD))
+            response = _finish_steps(self.walk(request, path, _CALLERS_THREAD))
         except Exception as error:
             response = problem_response(error, request)
         return for_django(response, request)
@@ -258,10 +258,10 @@ class Endpoint(APIView):
                 if isinstance(result, QueuedRequest):
                     result = result.respond(await way.outcome(result.queue, result.request))
                 else:
-                    result = await self._awaited(result, way)
+                    result = await self._await_step(result, way)
             return await way.execute(self, result) if callable(result) else result
 
-    async def _awaited(self, awaited: Awaited, way: Way) -> "Response | Step":
+    async def _await_step(self, awaited: Awaited, way: Way) -> "Response | Step":
         try:
             return await way.wait_for(self, awaited)
         except ServerBusy:
@@ -317,7 +317,7 @@ class Endpoint(APIView):
         return read(shape, read_body(request))
 
 
-def _finished(steps: Coroutine[Any, Any, AnyResponse]) -> AnyResponse:
+def _finish_steps(steps: Coroutine[Any, Any, AnyResponse]) -> AnyResponse:
     """Return the result of a coroutine that never waits for an event loop."""
     try:
         steps.send(None)

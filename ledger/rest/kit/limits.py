@@ -34,11 +34,11 @@ def admitted(key: Key) -> AbstractContextManager[None]:
     """Run the block as one of the key's requests, or raise `TooManyRequests` and run nothing."""
     per_second = key.requests_per_second or conf.KEY_REQUESTS_PER_SECOND.value
     at_once = key.concurrent_requests or conf.KEY_CONCURRENT_REQUESTS.value
-    return _counted(key, per_second, at_once) if per_second or at_once else _UNLIMITED
+    return _count_request(key, per_second, at_once) if per_second or at_once else _UNLIMITED
 
 
 @contextmanager
-def _counted(key: Key, per_second: float, at_once: int) -> Iterator[None]:
+def _count_request(key: Key, per_second: float, at_once: int) -> Iterator[None]:
     use = _enter(key, per_second, at_once)
     try:
         yield

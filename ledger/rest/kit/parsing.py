@@ -40,7 +40,7 @@ def read_body(request: HttpRequest) -> dict[str, Any]:
     """
     if request.META.get("CONTENT_TYPE") != JSON or "HTTP_CONTENT_ENCODING" in request.META:
         if _is_bare(request):
-            raise _malformed("empty-body", "The request has no body; send a JSON object.")
+            raise _malformed_request("empty-body", "The request has no body; send a JSON object.")
         ensure_json(request)
     body: bytes | Exception = request.raw_body  # type: ignore[attr-defined]
     if isinstance(body, Exception):
@@ -98,33 +98,33 @@ def parse_object(body: bytes) -> dict[str, Any]:
             twice in one object, nested deeper than 20, or a string with NUL or half of a surrogate pair.
     Source: RFC 8259; RFC 7493 (I-JSON), which asks for the same.
     """
-    value = _parsed(body, "object")
+    value = _parse_body(body, "object")
     if type(value) is not dict:
-        raise _malformed("not-an-object", "The body must be a JSON object.")
+        raise _malformed_request("not-an-object", "The body must be a JSON object.")
     return value
 
 
 def parse_array(body: bytes) -> list[Any]:
     """Return the JSON array in `body`. Raises: as `parse_object`, and for a body that is no array."""
-    value = _parsed(body, "array")
+    value = _parse_body(body, "array")
     if type(value) is not list:
-        raise _malformed("not-an-array", "The body must be a JSON array.")
+        raise _malformed_request("not-an-array", "The body must be a JSON array.")
     return value
 
 
-def _parsed(body: bytes, what: str) -> Any:
+def _parse_body(body: bytes, what: str) -> Any:
     if not body:
-        raise _malformed("empty-body", f"The body is empty; send a JSON {what}.")
+        raise _malformed_request("empty-body", f"The body is empty; send a JSON {what}.")
     if body.startswith(_UTF8_BOM):
-        raise _malformed("byte-order-mark", "The body begins with a byte order mark.")
+        raise _malformed_request("byte-order-mark", "The body begins with a byte order mark.")
     if body.count(b"{") + body.count(b"[") > DEPTH_LIMIT:
         _ensure_shallow(body)
     try:
         value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _malformed("not-utf-8", f"The body is not valid UTF-8 at byte {error.start}.") from error
+        raise _malformed_request("not-utf-8", f"The body is not valid UTF-8 at byte {error.start}.") from error
     except json.JSONDecodeError as error:
-        raise _malformed("malformed-json", f"The body is not JSON at character {error.pos}: {error.msg}.") from error
+        raise _malformed_request("malformed-json", f"The body is not JSON at character {error.pos}: {error.msg}.") from error
     if b"\\u" in body:  # unescaped, the decoder and UTF-8 have refused them already
         field_errors = [
             FieldError(at, "forbidden-character", "NUL and unpaired surrogates are refused.") for at in _unstorable(value, "")
@@ -134,7 +134,7 @@ def _parsed(body: bytes, what: str) -> Any:
     return value
 
 
-def _malformed(code: str, detail: str) -> MalformedRequest:
+def _malformed_request(code: str, detail: str) -> MalformedRequest:
     return MalformedRequest(FieldError("", code, detail))
 
 
@@ -144,7 +144,7 @@ def _ensure_shallow(body: bytes) -> None:
     for bracket in _BRACKET.findall(_STRING.sub(b"", body)):
         depth += 1 if bracket in b"[{" else -1
         if depth > DEPTH_LIMIT:
-            raise _malformed("too-deep", f"The body is nested deeper than {DEPTH_LIMIT} levels.")
+            raise _malformed_request("too-deep", f"The body is nested deeper than {DEPTH_LIMIT} levels.")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _number(literal: str) -> float:
 
 
 def _no_constant(literal: str) -> None:
-    raise _malformed("malformed-json", f"{literal} is not JSON.")
+    raise _malformed_request("malformed-json", f"{literal} is not JSON.")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_no_constant)

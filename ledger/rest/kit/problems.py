@@ -94,7 +94,7 @@ def _from_database(error: Exception) -> errors.LedgerError:
     return server_errors.InternalError()
 
 
-def _malformed(code: str, detail: str) -> Callable[[], errors.LedgerError]:
+def _malformed_error(code: str, detail: str) -> Callable[[], errors.LedgerError]:
     return lambda: request_errors.MalformedRequest(request_errors.FieldError("", code, detail))
 
 
@@ -102,10 +102,10 @@ _FROM_DJANGO: tuple[tuple[type[Exception], Callable[[], errors.LedgerError]], ..
     (Http404, request_errors.NotFound),
     (django_errors.PermissionDenied, server_errors.Forbidden),
     (django_errors.RequestDataTooBig, lambda: request_errors.BodyTooLarge(limit_bytes=64 * 1024)),
-    (django_errors.DisallowedHost, _malformed("host", "This server does not serve the host in the Host header.")),
-    (django_errors.SuspiciousOperation, _malformed("suspicious", "The request looks forged.")),
-    (django_errors.BadRequest, _malformed("bad-request", "The request is not well-formed.")),
-    (UnreadablePostError, _malformed("truncated", "The body ended early.")),
+    (django_errors.DisallowedHost, _malformed_error("host", "This server does not serve the host in the Host header.")),
+    (django_errors.SuspiciousOperation, _malformed_error("suspicious", "The request looks forged.")),
+    (django_errors.BadRequest, _malformed_error("bad-request", "The request is not well-formed.")),
+    (UnreadablePostError, _malformed_error("truncated", "The body ended early.")),
 )
 
 

@@ -125,7 +125,7 @@ def capture(
         "capture",
         -beyond,
         lots=lots,
-        drawn=_added(as_drawn(taken), drawn_beyond),
+        drawn=_add_drawn(as_drawn(taken), drawn_beyond),
         held=account.held - (amount - beyond),
         holds=_with_parts(account.holds, held, rest),
         counts=counts,
@@ -217,7 +217,7 @@ def _with_parts(holds: Holds, held: Hold, parts: Lots) -> Holds:
     return tuple(each for each in changed if each.parts or each.sequence != held.sequence)
 
 
-def _added(first: Drawn, second: Drawn) -> Drawn:
+def _add_drawn(first: Drawn, second: Drawn) -> Drawn:
     """Return both together, with one part per lot."""
     amounts = dict(first)
     for grant, amount in second:

@@ -285,7 +285,7 @@ def grant_period(
     request = _period_request(account, recurring, after, until=n)
     # Only a period that begins takes what has rolled over: not one that other terms continue.
     if terms.rollover_cap is not None and span == terms.span(n):
-        revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap), present_us)
+        revoked = _revoke_parts(account, request, _beyond_cap(account, lots, terms.rollover_cap), present_us)
         entries += revoked
         account = account.after_all(revoked)
     account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
@@ -346,10 +346,10 @@ def _part_granted(
     assert recurring.terms is not None
     after = recurring.after_part()
     request = _request(account, recurring, after, part.span, {"part": recurring.next_part})
-    entries = _revoked(account, request, _unspent_of(account, part.taken_back), present_us, back=True)
+    entries = _revoke_parts(account, request, _unspent_of(account, part.taken_back), present_us, back=True)
     account = account.after_all(entries)
     if part.rollover_cap is not None:
-        revoked = _revoked(account, request, _beyond_cap(account, lots, part.rollover_cap), present_us)
+        revoked = _revoke_parts(account, request, _beyond_cap(account, lots, part.rollover_cap), present_us)
         entries += revoked
         account = account.after_all(revoked)
     account = account._replace(next_grant_us=_soonest(after.next_us, others_next_us))
@@ -448,7 +448,7 @@ def _beyond_cap(account: AccountState, lots: Collection[int], cap: int) -> tuple
     return split(tuple(sorted(own)), max(0, total(own) + total(held) - cap))[0]
 
 
-def _revoked(
+def _revoke_parts(
     account: AccountState, request: GrantRequest, parts: Collection[Lot], present_us: int, *, back: bool = False
 ) -> Entries:
     entries: Entries = []

@@ -250,7 +250,7 @@ def _entry(account: AccountState, request: RefundRequest, spend: Entry, group: _
         "refund",
         amount,
         lots=lots,
-        drawn=_merged(returned),
+        drawn=_merge_by_lot(returned),
         refers_to=spend.sequence,
         refunded_total=refunded + amount,
         request=request,
@@ -260,7 +260,7 @@ def _entry(account: AccountState, request: RefundRequest, spend: Entry, group: _
     )
 
 
-def _merged(returned: Lots) -> Drawn:
+def _merge_by_lot(returned: Lots) -> Drawn:
     """Return what each lot got back, with one element per lot."""
     amounts: dict[int, int] = {}
     for lot in returned:

@@ -22,7 +22,7 @@ def settle_due(account: AccountState, *, decided_us: int | None = None) -> tuple
         decided_us: the instant of the decision, if the account is taken as of an earlier one: what is taken back counts from it.
     """
     due = changes(account.lots, account.holds, account.owed, account.claims, account.now_us)
-    return _booked(account, due, decided_us)
+    return _book_pending(account, due, decided_us)
 
 
 def settle_now(account: AccountState) -> Entries:
@@ -31,9 +31,9 @@ def settle_now(account: AccountState) -> Entries:
     Postpaid ones go back to the overage, claimed ones are taken back and those of expired lots expire at once; the rest repays
     the debt.
     """
-    given_back, account = _booked(account, unused_postpaid(account.lots, account.now_us))
+    given_back, account = _book_pending(account, unused_postpaid(account.lots, account.now_us))
     claimed, account = _settle_claims(account)
-    expired, account = _booked(account, expiries(account.lots, account.now_us))
+    expired, account = _book_pending(account, expiries(account.lots, account.now_us))
     return [*given_back, *claimed, *expired, *repay(account)]
 
 
@@ -43,14 +43,16 @@ def repay(account: AccountState) -> Entries:
     Empty if nothing is claimed that is there, and without a debt or spendable lots.
     """
     claimed, account = _settle_claims(account)
-    return [*claimed, *_booked(account, repayment(account.lots, account.owed, account.now_us))[0]]
+    return [*claimed, *_book_pending(account, repayment(account.lots, account.owed, account.now_us))[0]]
 
 
 def _settle_claims(account: AccountState) -> tuple[Entries, AccountState]:
-    return _booked(account, settled_claims(account.lots, account.claims, account.now_us))
+    return _book_pending(account, settled_claims(account.lots, account.claims, account.now_us))
 
 
-def _booked(account: AccountState, pending: Iterable[Change], decided_us: int | None = None) -> tuple[Entries, AccountState]:
+def _book_pending(
+    account: AccountState, pending: Iterable[Change], decided_us: int | None = None
+) -> tuple[Entries, AccountState]:
     entries: Entries = []
     decided_us = account.now_us if decided_us is None else decided_us
     for change in pending:

@@ -63,7 +63,7 @@ def timestamp(value: datetime | None, zone: tzinfo | None = None) -> SafeString 
     utc = value.astimezone(UTC)
     return format_html(
         '<time class="whitespace-nowrap" datetime="{}" title="{} UTC">{}</time>',
-        utc.isoformat(), f"{utc:{EXACT_FORMAT}}", _written(value, zone, "%H:%M:%S"),
+        utc.isoformat(), f"{utc:{EXACT_FORMAT}}", _write_time(value, zone, "%H:%M:%S"),
     )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def instant_words(value: datetime, zone: tzinfo | None = None) -> str:
     Args:
         zone: the zone of the text; None: the operator's.
     """
-    return _written(value, zone, "%H:%M")
+    return _write_time(value, zone, "%H:%M")
 
 
 def day_words(value: date | None) -> str:
@@ -97,7 +97,7 @@ def day_words(value: date | None) -> str:
     return "" if value is None else ENGLISH.day(value)
 
 
-def _written(value: datetime, zone: tzinfo | None, clock: str) -> str:
+def _write_time(value: datetime, zone: tzinfo | None, clock: str) -> str:
     local = timezone.localtime(value, zone)
     name = f"{local:%Z}"
     # Some zones have no name, only an offset to UTC.

@@ -62,19 +62,19 @@ def getter(value: Value) -> Callable[[Any], Any]:
     return attrgetter(value) if isinstance(value, str) else value
 
 
-def _written(title: str, value: Value, write: Callable[[Any], Any], **more: Any) -> Column:
+def _written_column(title: str, value: Value, write: Callable[[Any], Any], **more: Any) -> Column:
     get = getter(value)
     return Column(title, lambda row: write(get(row)), value, **more)
 
 
 def code(title: str, value: Value) -> Column:
     """An id, key or digest."""
-    return _written(title, value, mono)
+    return _written_column(title, value, mono)
 
 
 def short(title: str, value: Value) -> Column:
     """The beginning of a text; all of it when pointed at, and in a file."""
-    return _written(title, value, shortened)
+    return _written_column(title, value, shortened)
 
 
 def shortened(text: str, most: int = 40, css: str = "") -> SafeString:
@@ -85,17 +85,17 @@ def shortened(text: str, most: int = 40, css: str = "") -> SafeString:
 
 def instant(title: str, value: Value) -> Column:
     """A time: in the operator's zone on pages, in UTC in a file."""
-    return _written(title, value, timestamp, csv_title=f"{title} (UTC)")
+    return _written_column(title, value, timestamp, csv_title=f"{title} (UTC)")
 
 
 def day(title: str, value: Value) -> Column:
     """A day of the calendar."""
-    return _written(title, value, day_words)
+    return _written_column(title, value, day_words)
 
 
 def count(title: str, value: Value) -> Column:
     """A whole number."""
-    return _written(title, value, number)
+    return _written_column(title, value, number)
 
 
 def amount(title: str, value: Value) -> Column:

@@ -272,13 +272,13 @@ class RequestForm(KeyedForm, Generic[RecordT]):
         self.pointers: dict[str, str] = {}
         self._rules: dict[str, str] = {}
         for name, shown in self.shows.items():
-            self.fields[name] = self._made(name, shown) if isinstance(shown, Shown) else deepcopy(shown)
+            self.fields[name] = self._make_field(name, shown) if isinstance(shown, Shown) else deepcopy(shown)
         self.order_fields([*self.shows, *self.fields])
         self._offer_reasons()
         self.set_currencies()
         self.set_references()
 
-    def _made(self, name: str, shown: Shown) -> forms.Field:
+    def _make_field(self, name: str, shown: Shown) -> forms.Field:
         self.pointers[name] = shown.at or f"/{name}"
         value, required, default = shown.value, bool(shown.required), None
         if value is None:

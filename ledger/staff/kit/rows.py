@@ -216,14 +216,18 @@ class RowsField(forms.Field):
             return rows_of_json(value)
         rows = self.rows_of(value) if value else []
         return TypedRows(
-            {name: self._typed(name, row, cell) for name, cell in row.items() if cell not in (None, "") and name in self.columns}
+            {
+                name: self._type_cell(name, row, cell)
+                for name, cell in row.items()
+                if cell not in (None, "") and name in self.columns
+            }
             for row in rows
         )
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return bool(self.prepare_value(initial) != data)
 
-    def _typed(self, name: str, row: Mapping[str, Any], cell: Any) -> str:
+    def _type_cell(self, name: str, row: Mapping[str, Any], cell: Any) -> str:
         field = self.columns[name]
         if isinstance(field, MoneyField):
             if self.widget.currency_column:

@@ -85,7 +85,7 @@ class SavedList(NamedColumns):
             return HttpResponseRedirect(f"{reverse(self._address('changelist'))}{cl.newest_link}")
         name = str(self.opts.verbose_name_plural)
         file_name = f"{name.replace(' ', '-')}-{timezone.now():%Y-%m-%d}.csv"
-        staff_log.record(request, "exported", about=file_name, details=_filtered(cl))
+        staff_log.record(request, "exported", about=file_name, details=_describe_filters(cl))
         return csv_response(file_name, self._columns_of_file(), self._pages(request, cl, timezone.get_current_timezone()))
 
     def _columns_of_file(self) -> Sequence[FileColumn]:
@@ -109,7 +109,7 @@ class SavedList(NamedColumns):
             yield page.rows
 
 
-def _filtered(cl: Any) -> str:
+def _describe_filters(cl: Any) -> str:
     """Return the filters in words; empty without filters."""
     filters = [f"{name.replace('_', ' ')} is {value[:60]}" for name, value in cl.values().items()]
     filters += [f"“{cl.query[:60]}” is searched"] if cl.query else []

@@ -39,7 +39,7 @@ def _spend_once(request: SpendRequest, opening: Statement, begin: bytes | None =
     """Spend in one transaction, opened by this statement."""
     with transaction.atomic(durable=True):
         if begin is not None:  # in place of the BEGIN that the opening sends first
-            statements._checked(connection.connection.pgconn.exec_(begin))
+            statements._check_result(connection.connection.pgconn.exec_(begin))
         number = str(lock_number(holder_key(request.holder_id)))
         key = request.idempotency_key
         row = opening.execute(

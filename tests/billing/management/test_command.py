@@ -199,8 +199,8 @@ def test_bad_arguments_are_refused_before_anything_is_done(plan: str, arguments:
 def test_a_terminal_shows_how_long_the_rest_takes() -> None:
     progress = generate_invoices._Progress(Mock(isatty=lambda: True), shown=True)
     progress.expected = 3600 * 3 + 1
-    assert progress._left(RunSummary(outcomes=Counter(finalised=1)), progress._began + 2.0) == ", 6:00:00 left"
-    assert progress._left(RunSummary(), progress._began + 2.0) == ""
+    assert progress._time_left(RunSummary(outcomes=Counter(finalised=1)), progress._began + 2.0) == ", 6:00:00 left"
+    assert progress._time_left(RunSummary(), progress._began + 2.0) == ""
 
 
 def test_how_many_are_due_is_what_the_walk_finds() -> None:

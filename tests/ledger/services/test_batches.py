@@ -169,5 +169,5 @@ def test_the_outcomes_of_a_batch_are_looked_through_once_and_not_for_each_operat
     monkeypatch.setattr(batches.BatchResult, "is_rejected", property(is_rejected))
     request = GrantRequest(holder_id="a", credit_type="credits", amount=1, idempotency_key="k")
     outcomes = (batches.OperationOutcome(entry=Entry()),) * 50
-    assert len(list(batches._executed([request] * 50, batches.BatchResult(outcomes, "atomic", "r")))) == 50
+    assert len(list(batches._list_executed([request] * 50, batches.BatchResult(outcomes, "atomic", "r")))) == 50
     assert looked == [50]

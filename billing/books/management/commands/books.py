@@ -60,7 +60,7 @@ class Command(CommandWithExamples):
     def handle(self, **options: Any) -> None:
         """Write the book, or the journal."""
         try:
-            written = self._written(**options)
+            written = self._write_files(**options)
         except Invalid as invalid:
             raise CommandError(f"{invalid.facts['pointer'][1:]}: {invalid.facts['detail']}", returncode=2) from invalid
         if options["output"] is not None:
@@ -71,7 +71,7 @@ class Command(CommandWithExamples):
         else:
             self.stdout.write(written.decode(), ending="")
 
-    def _written(self, *, month: date | None, at: datetime | None, format: str, accounts: Path | None, **_: Any) -> bytes:  # noqa: A002
+    def _write_files(self, *, month: date | None, at: datetime | None, format: str, accounts: Path | None, **_: Any) -> bytes:  # noqa: A002
         if at is not None:
             return _deferred_text(at).encode()
         book = book_of(month or month_before(datetime.now(UTC).date()))

@@ -84,7 +84,7 @@ class Command(CommandWithExamples):
                 returncode=INVALID,
             )
         try:
-            count = _checked(file, source, terms, actor)
+            count = _check_rows(file, source, terms, actor)
             found = find_source(source)(read_lines(file), terms)
             totals = [*found.totals, *_totals(options["totals"], terms)]
             self._name_left_out(found.left_out, accepts=options["without_recurring"])
@@ -175,7 +175,7 @@ def _read(file: Path, source: str, terms: Terms, actor: str) -> Iterator[ImportR
     return read_rows(iter(found.rows), actor=actor, from_text=source == "rows" and file.suffix == CSV)
 
 
-def _checked(file: Path, source: str, terms: Terms, actor: str) -> int:
+def _check_rows(file: Path, source: str, terms: Terms, actor: str) -> int:
     """Return the number of rows, or end with the errors of the file."""
     count, wrong = 0, 0
     errors: list[RowError] = []

@@ -84,19 +84,19 @@ class Command(CommandWithExamples):
         if unknown := given.keys() - TAKES[action]:
             raise CommandError(f"{action} does not take {', '.join(sorted(unknown))}.", returncode=2)
         try:
-            keys, secret = _done(action, name or "", given)
+            keys, secret = _execute_action(action, name or "", given)
         except Invalid as invalid:
             raise CommandError(_fault(invalid.facts["pointer"], invalid.facts["detail"]), returncode=2) from invalid
         except (KeyEnded, KeyNameTaken, KeyRotating) as refusal:
             raise CommandError(refusal.answer.detail.format(**refusal.facts)) from refusal
-        shown = [_shown(key) | ({"secret": secret} if secret else {}) for key in keys]
+        shown = [_show_key(key) | ({"secret": secret} if secret else {}) for key in keys]
         if options["format"] == "json":
             self.stdout.write(json.dumps(shown if action == LIST else shown[0], indent=2, ensure_ascii=False))
         else:
             self.stdout.write("\n\n".join(_as_text(each) for each in shown) or "There is no API key.")
 
 
-def _done(action: str, name: str, given: dict[str, Any]) -> tuple[list[ApiKey], str]:
+def _execute_action(action: str, name: str, given: dict[str, Any]) -> tuple[list[ApiKey], str]:
     """Execute the action; return the keys that it concerns, and the new secret or an empty text."""
     if action == LIST:
         return list(ApiKey.objects.order_by("name")), ""
@@ -140,7 +140,7 @@ def _fault(pointer: str, detail: str) -> str:
     return f"{pointer.removeprefix('/')}: {detail}"
 
 
-def _shown(key: ApiKey) -> dict[str, Any]:
+def _show_key(key: ApiKey) -> dict[str, Any]:
     """A key as JSON."""
     times = {name: None if (at := getattr(key, name)) is None else to_text(to_us(at)) for name in TIMES}
     return {

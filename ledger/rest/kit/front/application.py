@@ -205,7 +205,7 @@ class Front:
         # A host name that leads here but is not ours, as by DNS rebinding, gets nothing. Probes use a process's address.
         if request.path_info not in PROBES:
             ensure_host(request)
-        function, path, request.route = _resolved(request.path_info)
+        function, path, request.route = _resolve_path(request.path_info)
         view_class: Any = getattr(function, "cls", None)
         if not (isinstance(view_class, type) and issubclass(view_class, Endpoint)):
             request.raw_body = await self.take_in(request, BODY_LIMIT_BYTES)
@@ -246,7 +246,7 @@ class Front:
         request: Any = call.request
         loop = asyncio.get_running_loop()
         deadline = loop.time() + awaited.seconds
-        async with news.waiter() as waiter, _gone(request.receive, waiter.wake) as gone:
+        async with news.waiter() as waiter, _watch_client(request.receive, waiter.wake) as gone:
             reading = await self._read_for(waiter, awaited)
             while not reading.is_enough and loop.time() < deadline:
                 await waiter.sleep(deadline - loop.time())
@@ -402,7 +402,7 @@ class Front:
     async def _send_pieces(self, pieces: Iterator[bytes], receive: Receive, send: Send) -> None:
         """Send a file piece by piece: a slow client holds no thread, and nothing more is read after a client has hung up."""
         next_piece = partial(next, pieces, None)
-        async with _gone(receive) as gone:
+        async with _watch_client(receive) as gone:
             while not gone.done() and (piece := await self.outcome(self._page_threads, next_piece)) is not None:
                 if piece:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -438,7 +438,7 @@ class _ThreadsOfHolder:
             raise ServerBusy from None
 
 
-def _resolved(path: str) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
+def _resolve_path(path: str) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
     """Return the result of `_resolved_whole`. A holder is split off first: there are more holders than cached paths."""
     holder, slash, rest = path.removeprefix(OF_A_HOLDER).partition("/")
     if not (slash and path.startswith(OF_A_HOLDER) and HOLDER_ID.fullmatch(holder)):
@@ -461,7 +461,7 @@ def _with_short_switch_interval(work: Callable[[], Result]) -> Result:
 
 
 @asynccontextmanager
-async def _gone(receive: Receive, notify: Callable[[], None] = lambda: None) -> AsyncIterator[asyncio.Task[None]]:
+async def _watch_client(receive: Receive, notify: Callable[[], None] = lambda: None) -> AsyncIterator[asyncio.Task[None]]:
     """Yield a task that is done, and has notified, once the client has hung up."""
     gone = asyncio.create_task(_until_gone(receive))
     gone.add_done_callback(lambda _: notify())

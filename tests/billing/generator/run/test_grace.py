@@ -11,7 +11,7 @@ from billing.errors import InvalidTransition
 from billing.generator.options import Options, Scope
 from billing.generator.run.due import DueFilter, DueWalk
 from billing.generator.run.generate import generate_in
-from billing.generator.run.outcomes import _done
+from billing.generator.run.outcomes import _done_result
 from billing.models import Claim, Customer, Invoice
 from billing.orders.customers import NewCredits
 from ledger import reads, services
@@ -168,9 +168,9 @@ def test_what_a_run_says_of_a_draft_in_grace_is_created():
     subscription = in_grace()
     use(subscription, "100", at(1, 10))
     options = Options(as_of=at(2, 1))
-    assert _done(generate_in(ref=subscription.ref, options=options), 1.0).outcome == "created"
+    assert _done_result(generate_in(ref=subscription.ref, options=options), 1.0).outcome == "created"
     options = Options(as_of=at(2, 4))
-    assert _done(generate_in(ref=subscription.ref, options=options), 1.0).outcome == "finalised"
+    assert _done_result(generate_in(ref=subscription.ref, options=options), 1.0).outcome == "finalised"
 
 
 def test_without_grace_days_an_invoice_is_final_at_once():
