@@ -32,7 +32,8 @@ from tests.benchmarks.measuring import children, cpu_of_process_us
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "benchmark-key-of-no-secret-at-all"
-QUIET = {} if os.environ.get("BENCH_LOG") else {"LEDGER_LOG_LEVEL": "WARNING"}
+IS_LOGGING = bool(os.environ.get("BENCH_LOG"))
+WITHOUT_LOG = {"LEDGER_LOG_LEVEL": "WARNING"}
 WITHOUT_TASKS = {"LEDGER_TIMETABLE_WORKERS": "0"}
 HOLDERS = 2_000
 SECONDS = float(os.environ.get("BENCH_SECONDS", "1.5"))
@@ -92,7 +93,7 @@ class Measure:
 class Side:
     """One checkout, served."""
 
-    def __init__(self, checkout: Path, folder: Path, *, has_tasks: bool = True) -> None:
+    def __init__(self, checkout: Path, folder: Path, *, has_tasks: bool = True, has_log: bool = IS_LOGGING) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -101,7 +102,7 @@ class Side:
         environment = (
             os.environ
             | {"LEDGER_DATA_DIR": str(folder), "PORT": str(self.port), "LEDGER_BOOTSTRAP_API_KEY": KEY}
-            | QUIET
+            | ({} if has_log else WITHOUT_LOG)
             | ({} if has_tasks else WITHOUT_TASKS)
         )
         self.process = subprocess.Popen(

@@ -3,6 +3,9 @@
 16 and 200 clients spend over 10,000 holders: with nobody else there, and beside 4 clients of one hot holder and one that sends
 batches of 1,000 spends of other holders. Prints p50 and p99 in milliseconds and their quotient, medians of the rounds; the aim is
 a quotient of at most 3. BENCH_ROUNDS and BENCH_SECONDS say how much.
+
+`python -m tests.benchmarks.tails --what-waits`: 16 clients beside one that sends batches of 100: of other holders, of some of the
+10,000, and of the same hundred. So it shows how long spends wait for the locks of a batch, and how long for the machine.
 """
 
 import json
@@ -23,19 +26,19 @@ SECONDS = float(os.environ.get("BENCH_SECONDS", "3"))
 SPENDS = "/v1/holders/{holder}/spends"
 SPREAD: dict[str, Any] = {"path": SPENDS, "body": SPEND, "holders": HOLDERS}
 HOT: dict[str, Any] = {"path": SPENDS, "body": SPEND, "clients": 4, "prefix": "hot-"}
-BATCH: dict[str, Any] = {
-    "path": "/v1/batches",
-    "body": json.dumps(
-        {
-            "mode": "each",
-            "operations": [
-                {"operation": "spend", "holder": f"batch-{n}", "amount": 1, "idempotency_key": "{number}-" + str(n)}
-                for n in range(OPERATIONS)
-            ],
-        }
-    ),
-    "clients": 1,
-}
+
+
+def _batches(prefix: str, size: int, *, step: int = 1) -> dict[str, Any]:
+    """One client that sends batches of spends of these holders, each `step` numbers after the other."""
+    operations = [
+        {"operation": "spend", "holder": f"{prefix}{n * step}", "amount": 1, "idempotency_key": "{number}-" + str(n)}
+        for n in range(size)
+    ]
+    return {"path": "/v1/batches", "body": json.dumps({"mode": "each", "operations": operations}), "clients": 1}
+
+
+BATCH = _batches("batch-", OPERATIONS)
+SMALL = 100
 
 
 def main() -> None:
@@ -47,6 +50,9 @@ def main() -> None:
         server.grant_to_all("batch-", OPERATIONS)
         server.grant_to_all("hot-", 1)
         server.settle()
+        if sys.argv[1:] == ["--what-waits"]:
+            _show_what_waits(server)
+            return
         with server.web() as web:
             for clients in (16, 200):
                 web.load(**SPREAD, clients=clients, seconds=1.0)
@@ -59,11 +65,24 @@ def main() -> None:
         server.close()
 
 
-def _load(web: Web, clients: int, *beside: dict[str, Any]) -> list[Outcome]:
+def _show_what_waits(server: BenchmarkServer) -> None:
+    """Print a line for each kind of batches beside 16 clients."""
+    others, some = _batches("batch-", SMALL), _batches("bench-", SMALL, step=HOLDERS // SMALL)
+    hundred, same = {**SPREAD, "holders": SMALL}, _batches("bench-", SMALL)
+    with server.web() as web:
+        web.load(**SPREAD, clients=16, seconds=1.0)
+        _show("alone", lambda: _load(web, 16))
+        _show("batches of other holders", lambda: _load(web, 16, others))
+        _show("batches of 1 in 100 of the holders", lambda: _load(web, 16, some))
+        _show("spends of 100 holders, alone", lambda: _load(web, 16, spread=hundred))
+        _show("spends of 100, batches of these 100", lambda: _load(web, 16, same, spread=hundred))
+
+
+def _load(web: Web, clients: int, *beside: dict[str, Any], spread: dict[str, Any] = SPREAD) -> list[Outcome]:
     """Send spends of many holders, and other loads at the same time; the outcomes, that of the spends first."""
     with ThreadPoolExecutor(1 + len(beside)) as pool:
         others = [pool.submit(web.load, **load, seconds=SECONDS) for load in beside]
-        outcome = web.load(**SPREAD, clients=clients, seconds=SECONDS)
+        outcome = web.load(**spread, clients=clients, seconds=SECONDS)
         return [outcome, *(other.result() for other in others)]
 
 
