@@ -55,6 +55,7 @@ class BillingConfig(AppConfig):
         from billing.documents.letterhead import letterhead
         from billing.exports import EXPORTS
         from billing.models.personal import ensure_declared, tables_about_people
+        from billing.orders.starting import start_with_the_payment
         from billing.orders.subscriptions import follow_at_once
         from ledger import conf, exports
         from ledger.audit.chains import register, register_table
@@ -91,6 +92,7 @@ class BillingConfig(AppConfig):
         follow_at_once(_set_overage_of)
         follow_at_once(_set_allowance_terms_of)
         follow_at_once(_set_budgets_of)
+        start_with_the_payment(_set_terms_at_start)
         register(TRANSITIONS)
         for table in REGISTERED:
             register_table(table)
@@ -103,6 +105,13 @@ class BillingConfig(AppConfig):
         for ref in Subscription.objects.order_by("-id").values_list("ref", flat=True)[:limit]:
             yield INVOICE_GENERATION(ref)
             yield SUBSCRIPTION_INTENT(ref)
+
+
+def _set_terms_at_start(ref: str) -> None:
+    """Set what the plan of a subscription brings that a payment has started; import the generator only for that."""
+    from billing.generator.state.starting import set_terms_at_start
+
+    set_terms_at_start(ref)
 
 
 def _set_overage_of(ref: str) -> None:

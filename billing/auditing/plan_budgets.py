@@ -25,7 +25,7 @@ BUDGET_LAWS = {
                     AND NOT EXISTS (
                         SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL)
                     AND NOT EXISTS (
-                        SELECT FROM billing_activation AS a WHERE a.subscription_id = s.id AND a.state <> 'active')
+                        SELECT FROM billing_activation AS a WHERE a.subscription_id = s.id AND a.state <> 'started')
             ) AS looked_at
             WHERE coalesce(usage_due_at, 'infinity') > now
         ), whole AS (

@@ -44,6 +44,7 @@ from billing.models import (
     Line,
     Seller,
 )
+from billing.orders.starting import starting_if_paid
 from billing.rating.money import round_half_up
 from billing.rating.tax_amounts import Treatment, applied_taxes
 from billing.request_keys import WriteResult, execute_once, request_digest_of
@@ -451,7 +452,7 @@ def _write(invoice: Invoice, credited: CreditNoteAmounts, reason: str, actor: st
 def _lower_due(invoice: Invoice, note: CreditNote, amount_minor: int) -> None:
     """Lower the amount due of the invoice; when nothing is left to be paid, the invoice becomes paid."""
     CreditNoteUse.objects.create(credit_note=note, invoice_id=invoice.pk, amount_minor=amount_minor)
-    with connection.cursor() as cursor:
+    with starting_if_paid(invoice.pk), connection.cursor() as cursor:
         cursor.execute(LOWER_DUE, {"id": invoice.pk, "amount": amount_minor, "now": timezone.now()})
 
 

@@ -2,7 +2,7 @@
 
 Note [The lock of payments]
     Whatever changes what is due or paid of a finalised invoice holds `payment/<invoice>`: a payment, its return, a void, a credit
-    note. A payment takes no lock of the subscription, so it never meets a run of the generator.
+    note. A payment waits for no lock of the subscription, so it never meets a run of the generator.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from billing.documents.payment_matching import invoices_named_in
 from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched
 from billing.models import INVOICE, Invoice, InvoicePayment
 from billing.models.columns import first_of
+from billing.orders.starting import starting_if_paid
 from billing.rating.limits import MAX_MINOR, check_past
 from billing.rating.values import CREDIT, MANUAL, Currency, PaymentId, Provider
 from ledger.database.lock_names import PURCHASE_PAYMENT
@@ -131,7 +132,7 @@ def record_under(lock: Lock, invoice: Invoice, request: NewPayment) -> InvoicePa
 def set_paid_under(lock: Lock, invoice_id: int) -> None:
     """Write what is paid of an invoice, and the state that follows from it, after a payment or return was written."""
     lock.ensure_held(payment_key(invoice_id))
-    with connection.cursor() as cursor:
+    with starting_if_paid(invoice_id), connection.cursor() as cursor:
         cursor.execute(SET_PAID, {"id": invoice_id})
 
 

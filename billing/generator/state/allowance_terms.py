@@ -240,8 +240,8 @@ def _claim_terms(credit_type: str, granted: plan_grants.GrantedPeriod) -> list[s
 def set_allowance_terms_of(ref: str) -> None:
     """Set the terms of a subscription's allowance, as `set_allowance_terms` does, in a transaction of its own: after an order.
 
-    While its billing is suspended, the ledger grants nothing. A subscription that waits for its first payment, and one whose
-    locks are not free within lock_timeout, has its terms set by the next run.
+    While its billing is suspended, the ledger grants nothing. A subscription that waits has its terms set by its first payment;
+    one whose locks are not free within lock_timeout, by the next run.
     """
     try:
         with locked_transaction(invoice_key(ref)) as lock:

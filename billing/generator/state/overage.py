@@ -88,8 +88,8 @@ def read_late_overage(lock: Lock, subscription: SubscriptionState, items: Billab
 def set_overage_of(ref: str) -> None:
     """Set the terms of a subscription's plan, as `set_overage` does, in a transaction of its own: after an order, at once.
 
-    A subscription that waits for its first payment, or whose billing is suspended, has its terms set by the run that bills it; so
-    has one whose locks are not free within lock_timeout, by the next run.
+    A subscription that waits has its terms set by its first payment; one whose billing is suspended, by the run that bills it;
+    one whose locks are not free within lock_timeout, by the next run.
     """
     try:
         with locked_transaction(invoice_key(ref)) as lock:

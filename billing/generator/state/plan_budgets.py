@@ -205,8 +205,8 @@ def _known(subscription_id: int) -> set[BudgetKey]:
 def set_budgets_of(ref: str) -> None:
     """Set the budgets of a subscription's plan, as `set_budgets` does, in a transaction of its own: after an order, at once.
 
-    A subscription that waits for its first payment, or whose billing is suspended, has its budgets set by the run that bills it;
-    so has one whose locks are not free within lock_timeout, by the next run.
+    A subscription that waits has its budgets set by its first payment; one whose billing is suspended, by the run that bills it;
+    one whose locks are not free within lock_timeout, by the next run.
     """
     try:
         with locked_transaction(invoice_key(ref)) as lock:
