@@ -1,19 +1,16 @@
 """Rates: versions of prices in credits. A new price is a new version; no version ever changes."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from unfold.widgets import UnfoldAdminTextareaWidget
 
 from ledger import reads, services
 from ledger.models import Rate, RateListing
@@ -22,7 +19,7 @@ from ledger.rules.credit_units import CreditUnit
 from ledger.rules.rates import WHOLE, UnitPrice
 from ledger.rules.requests import RateRequest
 from ledger.staff.approvals import NoStake
-from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm, CreditNumberField
+from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.staff.kit import columns
 from ledger.staff.kit.cells import digits, instant_words, number, number_text
 from ledger.staff.kit.columns import Column, table_of
@@ -30,61 +27,62 @@ from ledger.staff.kit.filters import WrongFilter, read_number, text
 from ledger.staff.kit.form_fields import Shown, whole_number
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.staff.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.staff.kit.rows import RowsField, text_cell
 from ledger.staff.links import rate_link, rate_url
 from ledger.staff.operations import REASON
 from ledger.units import unit_of, with_units
 from ledger.values import MAX_AMOUNT
 
 VERSIONS_SHOWN = 100
+MAX_DIGITS = 16
 STATE_COLOURS = {"current": "success", "superseded": "default"}
 
 
-class ComponentsField(CreditNumberField):
-    """Prices of components, one a line: `input 1 per 1000`, each price in the unit of the credit type."""
-
-    _LINE = re.compile(r"(\S+?)[:=]?\s+(\S+)\s+per\s+([0-9]{1,16})", re.ASCII)
+class ComponentsField(RowsField):
+    """Prices of components: a row has a name and its price, in the unit of the credit type, for a number of units."""
 
     def __init__(self) -> None:
-        super().__init__(least=0, most=MAX_AMOUNT)
-        self.widget = ComponentsInput(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"})
+        price = CreditAmountField(least=0, most=MAX_AMOUNT, label="Price", required=False)
+        cells = {
+            "name": text_cell("Component", placeholder="input"),
+            "price": price,
+            "per": text_cell("Per units", placeholder="1000", inputmode="numeric"),
+        }
+        super().__init__(cells, noun="Component")
 
-    def to_python(self, value: Any) -> Any:
-        """Return the request's object; None if the field is empty."""
-        if isinstance(value, dict):
-            return value
+    @property
+    def price(self) -> CreditAmountField:
+        """The field of the prices, which knows the unit."""
+        found = self.columns["price"]
+        assert isinstance(found, CreditAmountField)
+        return found
+
+    def value_of(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         components: dict[str, dict[str, int]] = {}
-        for line in str(value or "").splitlines():
-            if line.strip():
-                name, price, per = self._read_line(line.strip())
-                if name in components:
-                    raise ValidationError(f"{name} has two lines.")
-                components[name] = {"price": price, "per": per}
-        return components or None
+        for place, row in enumerate(rows):
+            name, price, per = row.get("name", ""), row.get("price"), str(row.get("per", "")).strip()
+            if not name:
+                self.refuse(place, "name", "Name the component.")
+            elif name in components:
+                self.refuse(place, "name", f"{name[:40]} has two rows.")
+            if price is None:
+                self.refuse(place, "price", "Type the price.")
+            elif price < 0:
+                self.refuse(place, "price", "A price is 0 or more.")
+            if not (per.isascii() and per.isdecimal() and len(per) <= MAX_DIGITS):
+                self.refuse(place, "per", "Type a number of units, such as 1000.")
+            elif price is not None:
+                components[name] = {"price": price, "per": int(per)}
+        return components
 
-    def validate(self, value: Any) -> None:
-        """Leave it to the declaration."""
+    def rows_of(self, value: Any) -> list[dict[str, Any]]:
+        unit = self.price.unit
+        return [{"name": name, "price": unit.typed(each["price"]), "per": each["per"]} for name, each in sorted(value.items())]
 
-    def prepare_value(self, value: Any) -> Any:
-        """Return the lines of an object."""
-        if not isinstance(value, dict):
-            return value
-        return "\n".join(f"{name} {self.unit.typed(each['price'])} per {each['per']}" for name, each in sorted(value.items()))
-
-    def _read_line(self, line: str) -> tuple[str, int, int]:
-        found = self._LINE.fullmatch(line)
-        if found is None:
-            raise ValidationError(f"Type each line as: input 1 per 1000. “{line[:80]}” is not such a line.")
-        name, price, per = found.groups()
-        typed = CreditAmountField(least=0, most=MAX_AMOUNT)
-        typed.label, typed.unit = name, self.unit
-        return name, typed.clean(price), int(per)
-
-
-class ComponentsInput(UnfoldAdminTextareaWidget):
-    """Lines of text, whose unit the form says."""
-
-    unit: Any = None
-    type_field = ""
+    def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
+        named = [place for place, row in enumerate(rows) if parts and row.get("name") == parts[0]]
+        column = parts[1] if len(parts) > 1 and parts[1] in self.columns else "name"
+        return (named[0], column) if named else None
 
 
 def components_field(value: Any, shown: Shown) -> ComponentsField:
@@ -110,11 +108,30 @@ class PublishForm(CreditAmountsForm[RateRequest]):
         "components": Shown(
             make=components_field,
             required=False,
-            help="Instead of one price: a line for each component, such as input 1 per 1000. The sum of all costs is rounded "
-            "up once.",
+            help="Instead of one price: a row for each component. The sum of all costs is rounded up once.",
         ),
         "reason": REASON,
     }
+
+    def set_units(self) -> None:
+        """Give the prices of components their unit too."""
+        super().set_units()
+        price = self.fields["price"]
+        assert isinstance(price, CreditAmountField)
+        self._components.price.set_unit(price.unit, price.widget.type_field)
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse prices of components that were typed under another unit than the current one, too."""
+        cleaned = super().clean()
+        if cleaned.get("components"):
+            self.ensure_shown_in("components", self._components.price.unit)
+        return cleaned
+
+    @property
+    def _components(self) -> ComponentsField:
+        found = self.fields["components"]
+        assert isinstance(found, ComponentsField)
+        return found
 
 
 class RatePage(FormPage[PublishForm]):

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotFound, JsonRes
 from django.urls import URLPattern, path
 
 from ledger.database.statements import fetch_rows
-from ledger.models import CreditType, Rate
+from ledger.models import CreditType
 from ledger.operators import additions
 from ledger.operators.additions import ReferenceList, Row
 from ledger.operators.permissions import VIEW_ACCOUNT, VIEW_CREDITTYPE, VIEW_RATELISTING
@@ -29,6 +29,8 @@ MOST_LISTED: Final = 300
 MOST_FOUND: Final = 20
 """How many rows a search returns."""
 NAMES_READ: Final = 500
+MOST_CODES: Final = 10_000
+"""How many codes of rates, and how many credit types, a search looks at."""
 LONGEST: Final = 255
 
 # From first entry to first entry, by their index: the cost grows with the page, not with the number of holders.
@@ -38,6 +40,33 @@ FROM ledger_entry
 WHERE sequence = 1 AND holder_id >= %s AND holder_id < %s
 ORDER BY holder_id
 LIMIT %s
+"""
+
+# From rate to rate, and from type to type, by the primary key of versions: the cost does not grow with the versions.
+CODES = """
+WITH RECURSIVE codes AS (
+    (SELECT credit_type, code FROM ledger_rate ORDER BY credit_type, code LIMIT 1)
+    UNION ALL
+    SELECT following.credit_type, following.code
+    FROM codes CROSS JOIN LATERAL (
+        SELECT r.credit_type, r.code FROM ledger_rate AS r
+        WHERE (r.credit_type, r.code) > (codes.credit_type, codes.code)
+        ORDER BY r.credit_type, r.code
+        LIMIT 1
+    ) AS following
+)
+SELECT code FROM codes LIMIT %s
+"""
+PRICED_TYPES = """
+WITH RECURSIVE types AS (
+    (SELECT credit_type FROM ledger_rate ORDER BY credit_type LIMIT 1)
+    UNION ALL
+    SELECT following.credit_type
+    FROM types CROSS JOIN LATERAL (
+        SELECT r.credit_type FROM ledger_rate AS r WHERE r.credit_type > types.credit_type ORDER BY r.credit_type LIMIT 1
+    ) AS following
+)
+SELECT credit_type FROM types LIMIT %s
 """
 
 
@@ -65,14 +94,15 @@ def list_holders(word: str) -> Sequence[Row]:
 
 def list_credit_types(word: str) -> Sequence[Row]:
     """Return the credit types that have a name or a rate."""
-    named = dict(CreditType.objects.order_by("code").values_list("code", "name")[:NAMES_READ])
-    priced = dict.fromkeys(Rate.objects.order_by("credit_type").values_list("credit_type", flat=True)[:NAMES_READ], "")
-    return _fitting(list({**priced, **named}.items()), word)
+    most = MOST_CODES if word else MOST_LISTED
+    named = dict(CreditType.objects.order_by("code").values_list("code", "name")[:most])
+    priced = dict.fromkeys(fetch_rows(str, PRICED_TYPES, [most]), "")
+    return _fitting(sorted({**priced, **named}.items()), word)
 
 
 def list_rates(word: str) -> Sequence[Row]:
-    """Return the codes of rates, among the first NAMES_READ versions."""
-    codes = Rate.objects.order_by("credit_type", "code").values_list("code", flat=True)[:NAMES_READ]
+    """Return the codes of rates, whatever the number of their versions."""
+    codes = fetch_rows(str, CODES, [MOST_CODES if word else MOST_LISTED])
     return _fitting([(code, "") for code in dict.fromkeys(codes)], word)
 
 

@@ -362,10 +362,12 @@ class PurposeField(RowsField):
 
     def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
         kind, name, *place = [*parts, "", ""]
+        if not name:
+            return None
         if kind == "rates":
             places, place = [(number, "rate") for number, row in enumerate(rows) if row.get("rate")], [name]
         else:
-            places = [(number, "value") for number, row in enumerate(rows) if name and row.get("label") == name]
+            places = [(number, "value") for number, row in enumerate(rows) if row.get("label") == name]
         index = int(place[0]) if place and place[0].isdecimal() else 0
         return places[min(index, len(places) - 1)] if places else None
 

@@ -93,10 +93,11 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         given, limit = [{"budget": "member", "limit": 5, "window": "rolling", "hours": 4}], 3
     elif isinstance(value, ByComponent):
         monkeypatch.setattr(declared_at(value.child.shape, "/per").value, "most", 3)
-        typed, given, limit = "input 1 per 4", {"input": {"price": 1, "per": 4}}, 3
+        rows = [{"name": "input", "price": "1", "per": "4"}]
+        typed, given, limit = TypedRows(rows), {"input": {"price": 1, "per": 4}}, 3
     elif isinstance(value, AppliesTo):
         monkeypatch.setattr(values, "MAX_PURPOSES", 3)
-        typed, given, limit = "a\nb\nc\nd", {"rates": ["a", "b", "c", "d"]}, 3
+        typed, given, limit = TypedRows({"rate": rate} for rate in "abcd"), {"rates": ["a", "b", "c", "d"]}, 3
     elif isinstance(value, ListOf | MapOf | Names):
         monkeypatch.setattr(value.child, "most", 3)
         typed, given = TYPED_IN[type(value)]
@@ -149,7 +150,8 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
             or type(value) in (*TYPED_IN, PhaseList, PlanBudgets, ByComponent, AppliesTo)
             or isinstance(field, CurrencyField)
         )
-        row = f"{field.widget.noun} 1: " if isinstance(field, RowsField) else ""
+        # How many they are is no matter of one row.
+        row = f"{field.widget.noun} 1: " if isinstance(field, RowsField) and not isinstance(value, AppliesTo) else ""
         assert sent.errors[name] == [f"{row}{sentence(error.detail)}"]
 
 

@@ -36,6 +36,12 @@ def submit_form(client, address, **values):
     return client.post(address, {"idempotency_key": key, "confirmed": "yes", **values})
 
 
+def components(*rows):
+    """The rows of components, as a browser sends them: name, price and number of units."""
+    cells = [zip(("name", "price", "per"), row, strict=True) for row in rows]
+    return {f"components-{number}-{column}": text for number, row in enumerate(cells) for column, text in row}
+
+
 def first_step(client, address, **values):
     """Send the form filled in; return the text of the page that says what would happen."""
     response = client.post(address, {"idempotency_key": hidden_key(client.get(address).content.decode()), **values})
@@ -103,7 +109,7 @@ def test_the_second_step_says_of_which_components_uses_will_be_refused(client):
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.spend(holder_id="ada", rate="tokens", quantities={"input": 3}, idempotency_key="s")
     services.spend(holder_id="ada", rate="tokens", quantities={"output": 2}, idempotency_key="t")
-    values = {"price": "", "per": "", "components": "input 2 per 1"}
+    values = {"price": "", "per": ""} | components(("input", "2", "1"))
     text = first_step(client, rate_url(1, page="new-price"), **PRICE | values)
     assert "Uses of output will be refused: this version has no such component." in text
     assert "1 use by 1 holder since" in text
@@ -118,10 +124,10 @@ def test_the_second_step_of_a_new_rate_and_of_one_without_use_says_so(client):
     assert "The newest 20,000 entries have no use of it." in text
 
 
-def test_the_form_publishes_components_line_by_line_in_the_unit_of_the_type(client):
+def test_the_form_publishes_components_row_by_row_in_the_unit_of_the_type(client):
     CreditType.objects.create(code="usd", name="Dollars", unit="USD", scale=2)
-    lines = "input 0.01 per 1000\r\n\r\noutput: 3 per 1000\r\n"
-    values = {"code": "gpt", "credit_type": "usd", "price": "", "per": "", "components": lines, "reason": "price list 2026"}
+    values = {"code": "gpt", "credit_type": "usd", "price": "", "per": "", "reason": "price list 2026"}
+    values |= components(("input", "0.01", "1000"), ("", "", ""), ("output", "3", "1000"))
     opened = client.get(PUBLISH).content.decode()
     units = json.dumps({"usd": ["USD", 2]})
     response = client.post(PUBLISH, values | {"idempotency_key": hidden_key(opened), "shown_in": units, "confirmed": "yes"})
@@ -132,27 +138,32 @@ def test_the_form_publishes_components_line_by_line_in_the_unit_of_the_type(clie
     page = text_of(client.get(response["Location"]).content.decode())
     assert "Version 1 of gpt is done: input 0.01 USD per 1,000, output 3.00 USD per 1,000." in page
     assert "input 0.01 USD per 1,000" in text_of(client.get(RATES).content.decode())
-    next_price = client.get(rate_url(1, "gpt", "usd", page="new-price")).content.decode()
-    assert "input 0.01 per 1000\noutput 3.00 per 1000" in next_price
+    next_price = client.get(rate_url(1, "gpt", "usd", page="new-price")).context_data["form"]
+    assert next_price["components"].value() == [
+        {"name": "input", "price": "0.01", "per": "1000"},
+        {"name": "output", "price": "3.00", "per": "1000"},
+    ]
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("rows", "message"),
     [
-        ("input 1", "Type each line as: input 1 per 1000. “input 1” is not such a line."),
-        ("input 1 per 1000\ninput 2 per 1000", "input has two lines."),
-        ("input 1.5 per 1000", "input must be a whole number of credits."),
-        ("input -1 per 1000", "input must be at least 0 credits."),
-        ("INPUT 1 per 1000", "A name must be 1 to 40 characters of a-z 0-9 . _ -, beginning with a letter or digit."),
-        ("input 1 per 0", "This must be at least 1."),
-        ("", "Give price and per, or components."),
+        ([("input", "1", "")], "Component 1: Type a number of units, such as 1000."),
+        ([("input", "1", "1000"), ("input", "2", "1000")], "Component 2: input has two rows."),
+        ([("input", "1.5", "1000")], "Component 1: Price must be a whole number of credits."),
+        ([("input", "-1", "1000")], "Component 1: A price is 0 or more."),
+        ([("input", "", "1000")], "Component 1: Type the price."),
+        ([("", "1", "1000")], "Component 1: Name the component."),
+        ([("INPUT", "1", "1000")], "A name must be 1 to 40 characters of a-z 0-9 . _ -, beginning with a letter or digit."),
+        ([("input", "1", "0")], "This must be at least 1."),
+        ([], "Give price and per, or components."),
     ],
 )
-def test_wrong_components_are_reported_and_not_published(client, lines, message):
-    response = submit_form(client, PUBLISH, **PRICE | {"price": "", "per": "", "components": lines})
+def test_wrong_components_are_reported_and_not_published(client, rows, message):
+    response = submit_form(client, PUBLISH, **PRICE | {"price": "", "per": ""} | components(*rows))
     assert response.status_code == 422
     assert message in html.unescape(response.content.decode())
-    both = submit_form(client, PUBLISH, **PRICE | {"components": "input 1 per 1000"})
+    both = submit_form(client, PUBLISH, **PRICE | components(("input", "1", "1000")))
     assert (both.status_code, Rate.objects.exists()) == (422, False)
     assert "Give either this or price, not both." in both.content.decode()
 

@@ -12,8 +12,9 @@ from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.models import CreditType, Entry
 from ledger.operators import additions
+from ledger.staff import references
 from ledger.staff.history import never_reading_whole_tables
-from ledger.staff.references import HOLDERS, MOST_FOUND, MOST_LISTED
+from ledger.staff.references import CODES, HOLDERS, MOST_FOUND, MOST_LISTED, PRICED_TYPES
 from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +46,21 @@ def test_a_row_is_found_by_its_ref_or_its_name_however_old_it_is(monkeypatch):
     ):
         assert search(client, noun, word) == [expected], (noun, word)
         assert search(client, noun, "xyzzy") == [], noun
+
+
+def test_a_rate_and_its_type_are_found_behind_any_number_of_versions_of_others(monkeypatch):
+    """The reads of codes go from rate to rate: a bound of 2 is reached by codes, not by versions."""
+    for price in range(1, 6):
+        services.publish_rate(code="a-first", price=price, per=1, actor="admin:mara")
+    services.publish_rate(code="z-last", credit_type="usd_cents", price=1, per=1, actor="admin:mara")
+    client = operator()
+    monkeypatch.setattr(references, "MOST_CODES", 2)
+    assert search(client, "rate_code", "z-la") == [("z-last", "")]
+    assert search(client, "credit_type", "usd") == [("usd_cents", "")]
+    with never_reading_whole_tables():
+        for sql in (CODES, PRICED_TYPES):
+            plan = "\n".join(fetch_rows(str, f"EXPLAIN {sql}", [2]))
+            assert "Seq Scan on ledger_rate" not in plan, plan
 
 
 def test_every_list_answers_any_text():
