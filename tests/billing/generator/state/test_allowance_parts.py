@@ -287,7 +287,8 @@ def test_an_order_that_begins_in_the_past_grants_at_once_what_would_have_rolled_
     assert (available(holder), findings_of("credits", "ledger", "billing")) == (0, [])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.check), 1, 2])
 def test_what_can_be_spent_of_what_rolls_over_is_what_a_sum_by_hand_says(seed: int) -> None:
     """A calculator that knows neither lots nor claims: each month keeps the cap and brings its allowance."""
     chance = random.Random(seed)
