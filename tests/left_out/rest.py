@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any, Final
 
@@ -13,11 +14,13 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.authentication import Authentication, register
 from ledger.errors import InsufficientCredits
+from ledger.operators import additions
 from tests.settings import WITHOUT
 
 HAS_CALLS: Final = "ledger.rest" not in WITHOUT
@@ -117,6 +120,27 @@ def _post(client: Client, key: str, amount: int) -> tuple[int, Any]:
         "/v1/holders/ada/spends", {"amount": amount}, content_type="application/json", headers={"Idempotency-Key": key}
     )
     return answer.status_code, answer.json().get("balance")
+
+
+@pytest.mark.skipif(not apps.is_installed("billing"), reason="there is no billing")
+def test_a_subscription_is_invoiced_and_paid(db: None) -> None:
+    from billing.documents.invoice_payments import record_payment
+    from billing.generator.options import Options
+    from billing.generator.run.generate import generate
+    from billing.models import Invoice
+    from billing.testing import SubscriptionFactory
+
+    SubscriptionFactory(ref="SUB-1")
+    generate(ref="SUB-1", options=Options(as_of=datetime(2026, 3, 1, tzinfo=UTC)))
+    first = Invoice.objects.earliest("id")
+    assert (first.state, first.total_minor) == ("open", 3600)
+    record_payment(
+        invoice=first.pk, provider="manual", payment="T-1", amount_minor=3600, currency="EUR", paid_at=timezone.now(),
+        reference="", actor="test",
+    )  # fmt: skip
+    assert Invoice.objects.get(pk=first.pk).state == "paid"
+    assert additions.money(3600, "EUR") == "36.00 EUR"
+    assert audit([connection.connection]).is_clean
 
 
 @pytest.mark.skipif(not HAS_CALLS, reason="there are no calls")

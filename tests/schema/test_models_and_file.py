@@ -19,6 +19,7 @@ APPS = {
     "ledger": [],
     "ledger_keys": ["ledger"],
     "ledger_signals": ["ledger"],
+    "ledger_staff": ["ledger"],
     "ledger_totals": ["ledger"],
     "ledger_shadow": ["ledger"],
     "billing": ["ledger"],
@@ -28,7 +29,7 @@ APPS = {
 }
 
 # Those of which the file makes tables or views.
-BY_FILE = {"ledger", "ledger_keys", "ledger_totals", "ledger_signals", "ledger_shadow", "billing"}
+BY_FILE = {"ledger", "ledger_keys", "ledger_signals", "ledger_shadow", "ledger_staff", "ledger_totals", "billing"}
 
 # Name, type, and whether the column may be null: null for a view, of whose columns the server does not know it.
 COLUMNS = """
@@ -65,6 +66,12 @@ DIFFERENCES = {
         "ALTER TABLE ledger_api_key RENAME COLUMN prefix TO beginning",
         "ALTER TABLE ledger_key_request DROP CONSTRAINT ledger_key_request_digest_is_sha256",
         "DROP TRIGGER append_only ON ledger_key_request",
+    ],
+    "ledger_staff": [
+        "ALTER TABLE ledger_operator ADD COLUMN extra integer",
+        "ALTER TABLE ledger_operator_stake DROP CONSTRAINT ledger_operator_stake_amount",
+        "DROP INDEX ledger_approval_requested_at",
+        "DROP TRIGGER append_only ON ledger_approval_decision",
     ],
     "ledger_totals": [
         "ALTER TABLE ledger_daily_total ADD COLUMN extra integer",
