@@ -26,7 +26,7 @@ USES: Final = """
 """
 
 
-class _Use(NamedTuple):
+class _TriedUse(NamedTuple):
     """A row of USES."""
 
     holder_id: str
@@ -62,7 +62,7 @@ class RateTrial:
 def try_rate(code: str, credit_type: str, prices: Prices) -> RateTrial:
     """Return what the uses of a rate would have cost at other prices. A partial spend counts as a whole."""
     named = {"code": code, "credit_type": credit_type, "most": MOST_ENTRIES}
-    uses = fetch_rows(_Use, USES, named)
+    uses = fetch_rows(_TriedUse, USES, named)
     versions = {use.rating["version"] for use in uses}
     rows = Rate.objects.filter(code=code, credit_type=credit_type, version__in=versions)
     priced_by = {row.version: row.unit_prices for row in rows}
