@@ -1,0 +1,227 @@
+"""The machine of the database dies, and its standby takes over: what is lost of what clients were told, and what says so.
+
+With a synchronous standby nothing is lost, ten times in a row, while clients spend. With an asynchronous one the last entries may
+be, and the audit names them by an anchor that was written before.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from ledger_project.serving.postgres import Server
+from tests.conftest import web_servers
+from tests.deployment.servers import call, folder, manage, promote, standby_of, started
+from tests.parts import spread
+
+SPENDERS = 6
+HOLDERS = 3
+SPENDS_A_ROUND = 15
+"""Each spender has at least so many spends confirmed before the primary dies."""
+GRANTED = 1_000_000
+HANGS_S = 120
+
+SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
+FOLLOWING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+RECEIVES_NOTHING = "SELECT (count(*) = 0)::int FROM pg_stat_wal_receiver"
+
+
+class Spender(threading.Thread):
+    """Spends credits of a holder, one by one; repeats what was not confirmed, with its key, when there is another server."""
+
+    def __init__(self, number: int, url: str) -> None:
+        super().__init__()
+        self.number, self.holder = number, f"holder-{number % HOLDERS}"
+        self.confirmed: dict[str, int] = {}
+        """The number of the entry by its key."""
+        self.is_stopped = False
+        self._url, self._has_moved = url, threading.Event()
+        self._changed = threading.Condition()
+        self._wanted = 0
+
+    def run(self) -> None:
+        while not self.is_stopped:
+            key = f"{self.number}-{len(self.confirmed)}"
+            sequence = self._spend(key)
+            with self._changed:
+                self.confirmed[key] = sequence
+                self._changed.notify_all()
+
+    def _spend(self, key: str) -> int:
+        while True:
+            url, has_moved = self._url, self._has_moved
+            try:
+                status, body = call(url, f"/v1/holders/{self.holder}/spends", key, {"amount": 1})
+            except OSError:
+                status, body = 0, {}
+            if status == 201:
+                return int(body["sequence"])
+            assert status in (0, 503), (status, body)
+            assert has_moved.wait(HANGS_S), "no other server came"
+
+    def wait_for(self, more: int) -> None:
+        """Return when this number of further spends is confirmed."""
+        with self._changed:
+            wanted = len(self.confirmed) + more
+            assert self._changed.wait_for(lambda: len(self.confirmed) >= wanted, HANGS_S), "the spends do not go on"
+
+    def move(self, url: str) -> None:
+        """Go on at another server."""
+        moved, self._url, self._has_moved = self._has_moved, url, threading.Event()
+        moved.set()
+
+
+def kill_machine(server: Server) -> None:
+    """End all processes of a server at once, as the machine would: none of them writes or says anything more."""
+    postmaster = int((server.data_dir / "postgres/postmaster.pid").read_text().splitlines()[0])
+    os.kill(postmaster, signal.SIGSTOP)
+    for pid in [*_children(postmaster), postmaster]:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_until(server: Server, query: str) -> None:
+    """Return when the query counts one."""
+    with psycopg.connect(server.superuser_url, autocommit=True) as session:
+        for _ in range(100_000):
+            if session.execute(query).fetchone() == (1,):
+                return
+    raise AssertionError(f"never: {query}")
+
+
+def superuser(server: Server, *statements: str) -> list[Any]:
+    """Execute statements as a superuser; return the first row of the last."""
+    with psycopg.connect(server.superuser_url, autocommit=True) as session:
+        for statement in statements:
+            cursor = session.execute(statement)
+        return list(cursor.fetchone() or ()) if cursor.description else []
+
+
+def follow(stack: ExitStack, primary: Server, *, is_synchronous: bool) -> Server:
+    """Start a standby of a server; if it is to be synchronous, each commit waits for it from now on."""
+    standby = stack.enter_context(standby_of(primary))
+    if is_synchronous:
+        superuser(primary, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+    wait_until(primary, SYNCHRONOUS if is_synchronous else FOLLOWING)
+    return standby
+
+
+def receive_no_more(standby: Server) -> None:
+    """Have a standby receive nothing of what its primary writes, as if the line between them were cut."""
+    superuser(standby, "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+    wait_until(standby, RECEIVES_NOTHING)
+
+
+@contextmanager
+def prepared() -> Iterator[tuple[Server, Callable[[Server], str], ExitStack]]:
+    """A server with credits of each holder, what starts a web server at a database, and the stack that ends all of it."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(started())
+        manage(primary, "prepare_database")
+        start = stack.enter_context(web_servers(stack.enter_context(folder())))
+
+        def web_at(server: Server) -> str:
+            return start(1, dsn=server.application_url)[0].url
+
+        yield primary, web_at, stack
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", spread([1, 10], test=(), check=(1,)))
+def test_with_a_synchronous_standby_nothing_that_was_confirmed_is_lost(times: int) -> None:
+    with prepared() as (primary, web_at, stack):
+        url = web_at(primary)
+        for number in range(HOLDERS):
+            assert call(url, f"/v1/holders/holder-{number}/grants", "grant", {"amount": GRANTED})[0] == 201
+        spenders = [Spender(number, url) for number in range(SPENDERS)]
+        standby = follow(stack, primary, is_synchronous=True)
+        for each in spenders:
+            each.start()
+        try:
+            for _ in range(times):
+                next_url = web_at(standby)
+                for each in spenders:
+                    each.wait_for(SPENDS_A_ROUND)
+                kill_machine(primary)
+                # It would wait for a standby of its own, with each commit.
+                superuser(standby, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+                promote(standby)
+                for each in spenders:
+                    each.move(next_url)
+                primary, standby = standby, follow(stack, standby, is_synchronous=True)
+                for each in spenders:
+                    each.wait_for(1)
+        finally:
+            for each in spenders:
+                each.is_stopped = True
+                each.move(each._url)
+            for each in spenders:
+                each.join(HANGS_S)
+        assert {each.is_alive() for each in spenders} == {False}
+        with psycopg.connect(primary.application_url) as session:
+            written = {
+                (holder, key): sequence
+                for holder, key, sequence in session.execute(
+                    "SELECT holder_id, idempotency_key, sequence FROM ledger_entry WHERE kind = 'spend'"
+                )
+            }
+            (left,) = session.execute(
+                "SELECT sum(balance) FROM ledger_entry e WHERE sequence = "
+                "(SELECT max(sequence) FROM ledger_entry l WHERE l.holder_id = e.holder_id)"
+            ).fetchone() or (None,)
+        confirmed = {(each.holder, key): sequence for each in spenders for key, sequence in each.confirmed.items()}
+        assert len(confirmed) >= SPENDERS * SPENDS_A_ROUND * times
+        # Each spender has stopped after an answer, so nothing is written that was not confirmed.
+        assert written == confirmed
+        assert left == HOLDERS * GRANTED - len(confirmed)
+        assert "Clean: no violations found." in manage(primary, "audit_ledger")
+
+
+@pytest.mark.slow
+def test_control_with_an_asynchronous_standby_the_last_entries_are_lost_and_an_anchor_names_them(tmp_path: Path) -> None:
+    with prepared() as (primary, web_at, stack):
+        url = web_at(primary)
+        assert call(url, "/v1/holders/ada/grants", "grant", {"amount": 100})[0] == 201
+        standby = follow(stack, primary, is_synchronous=False)
+        wait_until(standby, "SELECT count(*) FROM ledger_entry")
+        receive_no_more(standby)
+        for number in range(3):
+            assert call(url, "/v1/holders/ada/spends", f"job-{number}", {"amount": 1})[0] == 201
+        anchor = tmp_path / "anchor"
+        manage(primary, "audit_ledger", "--anchor-write", str(anchor))
+        kill_machine(primary)
+        promote(standby)
+        assert "Clean: no violations found." in manage(standby, "audit_ledger")
+        said = manage(standby, "audit_ledger", "--anchor-check", str(anchor), codes=(1,))
+        assert "ada/credits/4" in said
+        # A client that repeats its request spends again, and what it had been told is not true any more.
+        other = web_at(standby)
+        assert call(other, "/v1/holders/ada/spends", "job-0", {"amount": 1})[0] == 201
+        assert call(other, "/v1/holders/ada/balance")[1]["balance"] == 99
+
+
+@pytest.mark.slow
+def test_while_a_synchronous_standby_is_away_nothing_is_confirmed_or_shown_until_it_is_given_up() -> None:
+    with prepared() as (primary, web_at, stack), ThreadPoolExecutor(1) as client:
+        url = web_at(primary)
+        assert call(url, "/v1/holders/ada/grants", "grant", {"amount": 100})[0] == 201
+        receive_no_more(follow(stack, primary, is_synchronous=True))
+        spend = client.submit(call, url, "/v1/holders/ada/spends", "job", {"amount": 1})
+        wait_until(primary, WAITING)
+        assert call(url, "/v1/holders/ada/balance")[1]["balance"] == 100
+        assert not spend.done()
+        superuser(primary, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+        status, entry = spend.result(HANGS_S)
+        assert (status, entry["balance"]) == (201, 99)
+        assert call(url, "/v1/holders/ada/spends", "job", {"amount": 1}) == (201, entry)
