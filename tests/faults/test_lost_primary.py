@@ -177,8 +177,8 @@ def test_with_a_synchronous_standby_nothing_that_was_confirmed_is_lost(times: in
                 )
             }
             (left,) = session.execute(
-                "SELECT sum(balance) FROM ledger_entry e WHERE sequence = "
-                "(SELECT max(sequence) FROM ledger_entry l WHERE l.holder_id = e.holder_id)"
+                "SELECT sum(balance) FROM ("
+                "SELECT DISTINCT ON (holder_id) balance FROM ledger_entry ORDER BY holder_id, sequence DESC) AS last"
             ).fetchone() or (None,)
         confirmed = {(each.holder, key): sequence for each in spenders for key, sequence in each.confirmed.items()}
         assert len(confirmed) >= SPENDERS * SPENDS_A_ROUND * times
