@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger_project.serving.postgres import Server
-from tests.conftest import web_servers
+from ledger_project.serving.postgres.server import Server
+from tests.conftest import WebProcess, web_servers
 from tests.deployment.servers import call, folder, manage, promote, standby_of, started
 from tests.parts import spread
 
@@ -124,15 +124,15 @@ def receive_no_more(standby: Server) -> None:
 
 
 @contextmanager
-def prepared() -> Iterator[tuple[Server, Callable[[Server], str], ExitStack]]:
+def prepared() -> Iterator[tuple[Server, Callable[[Server], WebProcess], ExitStack]]:
     """A server with credits of each holder, what starts a web server at a database, and the stack that ends all of it."""
     with ExitStack() as stack:
         primary = stack.enter_context(started())
         manage(primary, "prepare_database")
         start = stack.enter_context(web_servers(stack.enter_context(folder())))
 
-        def web_at(server: Server) -> str:
-            return start(1, dsn=server.application_url)[0].url
+        def web_at(server: Server) -> WebProcess:
+            return start(1, dsn=server.application_url)[0]
 
         yield primary, web_at, stack
 
@@ -141,16 +141,16 @@ def prepared() -> Iterator[tuple[Server, Callable[[Server], str], ExitStack]]:
 @pytest.mark.parametrize("times", spread([1, 10], test=(), check=(1,)))
 def test_with_a_synchronous_standby_nothing_that_was_confirmed_is_lost(times: int) -> None:
     with prepared() as (primary, web_at, stack):
-        url = web_at(primary)
+        web = web_at(primary)
         for number in range(HOLDERS):
-            assert call(url, f"/v1/holders/holder-{number}/grants", "grant", {"amount": GRANTED})[0] == 201
-        spenders = [Spender(number, url) for number in range(SPENDERS)]
+            assert call(web.url, f"/v1/holders/holder-{number}/grants", "grant", {"amount": GRANTED})[0] == 201
+        spenders = [Spender(number, web.url) for number in range(SPENDERS)]
         standby = follow(stack, primary, is_synchronous=True)
         for each in spenders:
             each.start()
         try:
             for _ in range(times):
-                next_url = web_at(standby)
+                next_web = web_at(standby)
                 for each in spenders:
                     each.wait_for(SPENDS_A_ROUND)
                 kill_machine(primary)
@@ -158,7 +158,9 @@ def test_with_a_synchronous_standby_nothing_that_was_confirmed_is_lost(times: in
                 superuser(standby, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
                 promote(standby)
                 for each in spenders:
-                    each.move(next_url)
+                    each.move(next_web.url)
+                web.kill()
+                web = next_web
                 primary, standby = standby, follow(stack, standby, is_synchronous=True)
                 for each in spenders:
                     each.wait_for(1)
@@ -191,7 +193,7 @@ def test_with_a_synchronous_standby_nothing_that_was_confirmed_is_lost(times: in
 @pytest.mark.slow
 def test_control_with_an_asynchronous_standby_the_last_entries_are_lost_and_an_anchor_names_them(tmp_path: Path) -> None:
     with prepared() as (primary, web_at, stack):
-        url = web_at(primary)
+        url = web_at(primary).url
         assert call(url, "/v1/holders/ada/grants", "grant", {"amount": 100})[0] == 201
         standby = follow(stack, primary, is_synchronous=False)
         wait_until(standby, "SELECT count(*) FROM ledger_entry")
@@ -206,7 +208,7 @@ def test_control_with_an_asynchronous_standby_the_last_entries_are_lost_and_an_a
         said = manage(standby, "audit_ledger", "--anchor-check", str(anchor), codes=(1,))
         assert "ada/credits/4" in said
         # A client that repeats its request spends again, and what it had been told is not true any more.
-        other = web_at(standby)
+        other = web_at(standby).url
         assert call(other, "/v1/holders/ada/spends", "job-0", {"amount": 1})[0] == 201
         assert call(other, "/v1/holders/ada/balance")[1]["balance"] == 99
 
@@ -214,7 +216,7 @@ def test_control_with_an_asynchronous_standby_the_last_entries_are_lost_and_an_a
 @pytest.mark.slow
 def test_while_a_synchronous_standby_is_away_nothing_is_confirmed_or_shown_until_it_is_given_up() -> None:
     with prepared() as (primary, web_at, stack), ThreadPoolExecutor(1) as client:
-        url = web_at(primary)
+        url = web_at(primary).url
         assert call(url, "/v1/holders/ada/grants", "grant", {"amount": 100})[0] == 201
         receive_no_more(follow(stack, primary, is_synchronous=True))
         spend = client.submit(call, url, "/v1/holders/ada/spends", "job", {"amount": 1})
