@@ -6,16 +6,23 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldBooleanSwitchWidget
 
-from ledger.operators import staff_log
+from ledger.operators import additions, staff_log
 from ledger.portal import links
-from ledger.portal.links import MOST_PLAN_CHARACTERS, MOST_PLANS, NOT_SERVED
+from ledger.portal.links import NOT_SERVED
 from ledger.reads import Balance
+from ledger.records import declared_fields
+from ledger.staff.kit.idempotent_forms import sentence
 from ledger.staff.kit.pages import ReadOnlyAdmin, form_page
+from ledger.staff.kit.rows import NamesField, text_cell, with_more_rows
 from ledger.staff.links import holder_url
 from ledger.typesetting.languages import LANGUAGES
+from ledger.values import InvalidValue
 
+PLAN: Final = "plan"
+"""The noun of plans among references; another application offers them."""
+PLANS_VALUE: Final = next(each.value for each in declared_fields(links.LinkRequest) if each.name == "plans")
 LASTS: Final = ((900, "15 minutes"), (3_600, "1 hour"), (86_400, "1 day"))
 
 
@@ -42,17 +49,28 @@ class PageLinkForm(forms.Form):
         help_text="The page then has buttons that cancel a subscription at the end of its period, or move it to another plan.",
         widget=UnfoldBooleanSwitchWidget(),
     )
-    plans = forms.CharField(
+    plans = NamesField(
+        {"name": text_cell("Plan", references=PLAN)},
+        noun="Plan",
         label="Plans on offer",
         required=False,
-        max_length=MOST_PLANS * (MOST_PLAN_CHARACTERS + 2),
-        help_text="The refs of plans, with commas, such as team, pro. Empty: the customer can only cancel.",
-        widget=UnfoldAdminTextInputWidget(),
+        help_text="Without a row, the customer can only cancel.",
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if PLAN in additions.references():
+            self.fields["plans"].columns["name"].widget.attrs["list"] = f"references-{PLAN}"  # type: ignore[attr-defined]
 
     def clean_plans(self) -> list[str] | None:
         """Return the refs; None without any."""
-        return list(filter(None, (each.strip() for each in self.cleaned_data["plans"].split(",")))) or None
+        plans: list[str] | None = self.cleaned_data["plans"] or None
+        if plans is not None:
+            try:
+                PLANS_VALUE.check(plans)
+            except InvalidValue as error:
+                raise forms.ValidationError(sentence(error.detail)) from error
+        return plans
 
     def clean(self) -> dict[str, Any]:
         """Refuse payments of amounts that are hidden."""
@@ -73,7 +91,9 @@ def page_link_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Ba
         messages.error(request, NOT_SERVED)
         return HttpResponseRedirect(back)
     form = PageLinkForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and form.is_valid():
+    if "more" in request.POST:
+        form = PageLinkForm(initial=with_more_rows(form, request.POST["more"]))
+    elif request.method == "POST" and form.is_valid():
         return _shown_once(model_admin, request, account.holder_id, form.cleaned_data, back)
     return form_page(
         request,
@@ -83,7 +103,16 @@ def page_link_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Ba
         explanation="Anyone who has the link sees balance, history, usage and invoices of this holder until the link ends.",
         back=back,
         opts=model_admin.opts,
+        reference_lists=_reference_lists(request),
     )
+
+
+def _reference_lists(request: HttpRequest) -> list[tuple[str, str, Any]]:
+    """Return the plans with which the list of the field begins, for those who may see plans."""
+    listed = additions.references().get(PLAN)
+    if listed is None or (listed.permission is not None and not request.user.has_perm(listed.permission)):
+        return []
+    return [(PLAN, f"references-{PLAN}", listed.list_rows(""))]
 
 
 def _shown_once(

@@ -36,6 +36,37 @@ def test_a_link_is_made_shown_once_and_on_record_without_its_token():
     assert re.fullmatch(r"until \d{4}-\d\d-\d\d \d\d:\d\d UTC, without amounts", event.details)
 
 
+def test_plans_on_offer_are_typed_in_rows_that_search_among_them():
+    client = operator()
+    page = client.get(FORM).content.decode()
+    assert 'list="references-plan"' in page
+    assert 'id="references-plan"' in page
+    plans = {"plans-0-name": "solo", "plans-1-name": "", "plans-2-name": "team"}
+    response = client.post(FORM, {"expires_in": "900", "allow_plan_changes": "on"} | plans)
+    url = html.unescape(re.search(r'id="page-link"[^>]*>([^<]+)<', response.content.decode())[1])
+    assert list(read_link(url.partition("link=")[2]).plans) == ["solo", "team"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"plans-0-name": "solo"},
+        {"plans-0-name": "a" * 300, "allow_plan_changes": "on"},
+        {"plans-0-name": "a\x00", "allow_plan_changes": "on"},
+    ],
+)
+def test_wrong_plans_make_no_link(wrong):
+    response = operator().post(FORM, {"expires_in": "900"} | wrong)
+    assert response.status_code == 422
+    assert not StaffEvent.objects.filter(action="page-link-made").exists()
+
+
+def test_more_rows_are_shown_without_scripts_and_make_no_link():
+    page = operator().post(FORM, {"expires_in": "900", "plans-0-name": "solo", "more": "plans"}).content.decode()
+    assert page.count('name="plans-') == 5
+    assert not StaffEvent.objects.filter(action="page-link-made").exists()
+
+
 def test_wrong_choices_make_no_link():
     response = operator().post(FORM, {"expires_in": "999999", "language": "fr"})
     assert response.status_code == 422
