@@ -69,11 +69,11 @@ class RowPage:
 
     def listed_for(self, rows: Sequence[Any]) -> dict[int, list[RowOperation]]:
         """Return the operations that a list offers, by the id of their row."""
-        found: dict[int, list[RowOperation]] = {row.pk: [] for row in rows}
+        row_operations: dict[int, list[RowOperation]] = {row.pk: [] for row in rows}
         for each in self.operations.values():
             for pk in each.listed(rows) if each.listed is not None and rows else ():
-                found[pk].append(each)
-        return found
+                row_operations[pk].append(each)
+        return row_operations
 
     def impossible_on(self, row: Any) -> list[str]:
         """Return the names of the buttons without effect on a row."""

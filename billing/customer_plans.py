@@ -223,10 +223,10 @@ class CustomerPlans:
         ]
 
     def _offer(self, running: _Running, asked: _Asked, shown: Shown) -> Plan:
-        found = next((each for each in self._offers(running, shown) if each.pk == asked.plan), None)
-        if found is None:
+        offer = next((each for each in self._offers(running, shown) if each.pk == asked.plan), None)
+        if offer is None:
             raise _NotPossible("not_on_offer")
-        return found
+        return offer
 
     # Steps -------------------------------------------------------------------------------------------
 
@@ -335,14 +335,14 @@ def _name_of(plan_id: int, language: Language) -> str:
 @asks_taxes
 def _effect_rows(running: _Running, change: Callable[[], object], language: Language) -> list[tuple[str, str]]:
     """Return the next invoice with a change, line by line, and what happens to credits; nothing is written."""
-    found: list[UpcomingInvoice] = []
+    upcoming_invoices: list[UpcomingInvoice] = []
     with preview():
         change()
-        found += next_invoices([running.row.ref], as_of=running.now, most=1)
+        upcoming_invoices += next_invoices([running.row.ref], as_of=running.now, most=1)
     texts = TEXTS[language.code]
-    if not found:
+    if not upcoming_invoices:
         return [(texts["no_invoice"], texts["nothing"])]
-    [invoice] = found
+    [invoice] = upcoming_invoices
     document = invoice.document
     currency = document["currency"]
 

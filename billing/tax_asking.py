@@ -140,8 +140,8 @@ def _ask(sale: Sale) -> Answer:
 
 def _answer(provider: TaxProvider, sale: Sale) -> Answer:
     try:
-        found = provider.taxes_of(sale)
-        ensure_usable(sale, found)
+        answer = provider.taxes_of(sale)
+        ensure_usable(sale, answer)
     except TaxesUnavailable as error:
         _Pause.until_s, _Pause.why = time.monotonic() + PAUSE_S, str(error.facts["why"])
         raise
@@ -152,7 +152,7 @@ def _answer(provider: TaxProvider, sale: Sale) -> Answer:
     except Exception as error:
         log.exception("The provider of taxes failed.")
         raise TaxesUnavailable(why=f"it failed with {type(error).__name__}") from error
-    return recorded(provider.name, sale.day, found)
+    return recorded(provider.name, sale.day, answer)
 
 
 def ask_again_now() -> None:

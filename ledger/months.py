@@ -28,7 +28,7 @@ def month_of(text: str) -> date | None:
     None too for the first and the last year of the calendar, in which a month may have no other before or after it.
     """
     try:
-        found = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date() if len(text) == len("2026-01") else None
+        month = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date() if len(text) == len("2026-01") else None
     except ValueError:
         return None
-    return found if found is None or MINYEAR < found.year < MAXYEAR else None
+    return month if month is None or MINYEAR < month.year < MAXYEAR else None

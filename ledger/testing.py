@@ -199,5 +199,5 @@ def reset_server_clock() -> None:
 def _paths(cursor: Any) -> list[tuple[str, str]]:
     """Return the ledger's functions that read a clock, each with its search path."""
     cursor.execute(FUNCTIONS, ["|".join(CLOCKS)])
-    found: list[tuple[str, str]] = cursor.fetchall()
-    return found
+    rows: list[tuple[str, str]] = cursor.fetchall()
+    return rows

@@ -150,10 +150,14 @@ def _annotations_of(owner: type) -> dict[str, Annotation]:
         for name, hint in get_type_hints(owner, include_extras=True).items()
     }
     absent = getattr(owner, "__optional_keys__", ())
-    found = {
+    annotations = {
         name: [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Value)] for name, hint in hints.items()
     }
-    return {name: Annotation(items[0], name not in absent and not hasattr(owner, name)) for name, items in found.items() if items}
+    return {
+        name: Annotation(items[0], name not in absent and not hasattr(owner, name))
+        for name, items in annotations.items()
+        if items
+    }
 
 
 def json_name(value: Any) -> str:

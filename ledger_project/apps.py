@@ -48,5 +48,5 @@ class AdminConfig(SimpleAdminConfig):
 def check_pages(app_configs: Any, **options: Any) -> list[checks.CheckMessage]:
     """Check every page, loaded or not."""
     admin.autodiscover()
-    found: list[checks.CheckMessage] = check_admin_app(app_configs, **options)
-    return found
+    check_messages: list[checks.CheckMessage] = check_admin_app(app_configs, **options)
+    return check_messages

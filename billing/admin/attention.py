@@ -32,24 +32,24 @@ PASSING = {0, 4, 5, 6, 130, 143}
 def items(request: Any) -> list[Attention]:
     """Return the items that this operator may see."""
     may = request.user.has_perm
-    found: list[Attention] = []
+    attention_items: list[Attention] = []
     if may(VIEW_SUBSCRIPTION):
-        found += _list_suspended()
+        attention_items += _list_suspended()
     if may(VIEW_RUN):
-        found += [*_runs(), *_waiting_for_taxes(), *_audit()]
+        attention_items += [*_runs(), *_waiting_for_taxes(), *_audit()]
     if may(VIEW_INVOICE):
-        found += [*_past_grace(), *_overdue()]
+        attention_items += [*_past_grace(), *_overdue()]
     if may(VIEW_VATLOOKUP):
-        found += _vat_ids()
+        attention_items += _vat_ids()
     if may(VIEW_RUN):
-        found += _partitions()
-    return found
+        attention_items += _partitions()
+    return attention_items
 
 
 def count_bounded(rows: Any) -> tuple[str, Any]:
     """Return how many rows there are, counted up to MOST, and the first row."""
-    found = list(rows[:MOST])
-    return (f"{MOST} or more" if len(found) == MOST else str(len(found))), (found[0] if found else None)
+    page_rows = list(rows[:MOST])
+    return (f"{MOST} or more" if len(page_rows) == MOST else str(len(page_rows))), (page_rows[0] if page_rows else None)
 
 
 def _list_suspended() -> list[Attention]:

@@ -142,10 +142,10 @@ def _usage(customer: Customer, subscriptions: Sequence[SubscriptionRow]) -> list
     ids = [row.id for row in subscriptions]
     if not ids:
         return []
-    found, is_whole = reads.usage_by_day(ids, since=since, until=until, zone=zone.key, limit=EVENTS_OF_A_METER)
+    usage_days, is_whole = reads.usage_by_day(ids, since=since, until=until, zone=zone.key, limit=EVENTS_OF_A_METER)
     note = "" if is_whole else f" Of each subscription, the newest {EVENTS_OF_A_METER:,} events count."
-    most = sorted(found, key=lambda meter: (-sum(found[meter].values()), meter))[:CHARTS_SHOWN]
-    return [_chart(meter, [found[meter].get(day, Decimal(0)) for day in days], days, note) for meter in sorted(most)]
+    most = sorted(usage_days, key=lambda meter: (-sum(usage_days[meter].values()), meter))[:CHARTS_SHOWN]
+    return [_chart(meter, [usage_days[meter].get(day, Decimal(0)) for day in days], days, note) for meter in sorted(most)]
 
 
 def _chart(meter: str, used: Sequence[Decimal], days: Sequence[date], note: str) -> dict[str, Any]:

@@ -229,12 +229,12 @@ def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cus
     """Show what the customer's next invoice will say, as the preview over REST makes it."""
     due = [row for row in newest_subscriptions(customer) if row.due_at is not None and row.suspended_reason is None]
     sentences, parts = ["Nothing becomes due."], list[Part]()
-    found: Sequence[UpcomingInvoice] = ()
+    upcoming_invoices: Sequence[UpcomingInvoice] = ()
     try:
-        found = preview_next_invoices([row.ref for row in due], as_of=time_of(customer.holder_id), most=1)
+        upcoming_invoices = preview_next_invoices([row.ref for row in due], as_of=time_of(customer.holder_id), most=1)
     except (BillingSuspended, InvoiceGenerationBusy, TaxesRefused, TaxesUnavailable) as refusal:
         sentences = [f"{describe(refusal)}."]
-    for one in found:
+    for one in upcoming_invoices:
         zone, document = ZoneInfo(customer.time_zone), one.document
         when, total = instant_words(one.as_of, zone), money_text(document["total_minor"], document["currency"])
         sentences = [f"The next invoice is that of {document['subscription']}."]

@@ -86,5 +86,5 @@ def _invoices(customers: list[int], ref: str) -> Section:
 
 
 def _subscription(invoice: Invoice, known: Mapping[int, Subscription]) -> SafeString | str:
-    found = known.get(invoice.subscription_id or 0)
-    return invoice.subscription_ref if found is None else subscription_link(found.pk, found.ref)
+    subscription = known.get(invoice.subscription_id or 0)
+    return invoice.subscription_ref if subscription is None else subscription_link(subscription.pk, subscription.ref)

@@ -130,8 +130,8 @@ def _amount(sums: Mapping[str, int], *, is_whole: bool = True) -> str:
 
 def _largest(sums: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the sums that are not 0, the largest first, in major units: minor ones differ in their decimals."""
-    found = [(currency, minor) for currency, minor in sums.items() if minor]
-    return sorted(found, key=lambda pair: (-pair[1] / 10 ** MINOR_DIGITS.get(pair[0], 0), pair[0]))
+    largest = [(currency, minor) for currency, minor in sums.items() if minor]
+    return sorted(largest, key=lambda pair: (-pair[1] / 10 ** MINOR_DIGITS.get(pair[0], 0), pair[0]))
 
 
 def _count_text(number: int, noun: str) -> str:

@@ -29,9 +29,9 @@ def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> ListTotals:
             number_text(rows),
             noun,
             "" if rows == 1 else "s",
-            format_html_join(", ", "{} {}", ((money(minor, currency), word) for minor, word in zip(found, words, strict=True))),
+            format_html_join(", ", "{} {}", ((money(minor, currency), word) for minor, word in zip(amounts, words, strict=True))),
         )
-        for currency, rows, *found in sums.rows
+        for currency, rows, *amounts in sums.rows
     ]
     note = "" if sums.is_whole else f"The sums cover the first {WINDOW_ROWS:,} rows; there are more."
     return ListTotals(sentences=sentences, note=note)
@@ -101,12 +101,12 @@ def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str], order: O
 
 def _owner(values: Mapping[str, str]) -> Q:
     """The filter by a subscription or a customer."""
-    found = Q()
+    condition = Q()
     if "subscription" in values:
-        found &= bills(_pk(Subscription, values["subscription"]))
+        condition &= bills(_pk(Subscription, values["subscription"]))
     if "customer" in values:
-        found &= Q(customer_id=_pk(Customer, values["customer"]))
-    return found
+        condition &= Q(customer_id=_pk(Customer, values["customer"]))
+    return condition
 
 
 def _pk(model: Any, ref: str) -> int:

@@ -66,10 +66,10 @@ def spellings(word: str) -> list[str]:
 
 def _versions(rows: Any) -> list[Any]:
     """Return the first row of each code, in their order."""
-    found: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
     for row in rows:
-        found.setdefault(row.code, row)
-    return list(found.values())
+        versions.setdefault(row.code, row)
+    return list(versions.values())
 
 
 def _is_retired(plan: Plan) -> bool:

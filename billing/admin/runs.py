@@ -42,12 +42,12 @@ ENDED = {
 
 
 def _figures(row: Run) -> SafeString:
-    found = {words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
+    figures = {words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
     for name in ("credits_granted", "credits_taken_back", "credits_spent_on_usage"):
         if moved := row.summary.get(name):
-            found[words(name)] = ", ".join(credits_text(amount, one) for one, amount in sorted(moved.items()))
+            figures[words(name)] = ", ".join(credits_text(amount, one) for one, amount in sorted(moved.items()))
     took = row.summary.get("milliseconds", {})
-    return pairs(found | {f"{name} of an invoice": f"{value} ms" for name, value in sorted(took.items(), reverse=True)})
+    return pairs(figures | {f"{name} of an invoice": f"{value} ms" for name, value in sorted(took.items(), reverse=True)})
 
 
 @admin.register(Run)
@@ -151,10 +151,10 @@ def _money_table(run: Run) -> dict[str, Any]:
 
 
 def _slowest_table(run: Run) -> dict[str, Any]:
-    found = run.summary.get("slowest", [])
-    link = _link_refs({row["subscription"] for row in found})
+    slowest = run.summary.get("slowest", [])
+    link = _link_refs({row["subscription"] for row in slowest})
     return table_of(
-        found,
+        slowest,
         ("Subscription", lambda row: link(row["subscription"])),
         ("Took", lambda row: f"{row['milliseconds']:,} ms"),
     )
@@ -171,9 +171,9 @@ def _outcomes_page(run: Run, kind: str, cursor: str) -> tuple[list[RunResult], s
     rows = RunResult.objects.filter(run_id=run.pk, outcome=kind).order_by("pk")
     if cursor:
         rows = rows.filter(pk__gt=read_number(cursor))
-    found = list(rows[: PAGE_ROWS + 1])
-    shown = found[:PAGE_ROWS]
-    return shown, str(shown[-1].pk) if len(found) > PAGE_ROWS else None
+    page_rows = list(rows[: PAGE_ROWS + 1])
+    shown = page_rows[:PAGE_ROWS]
+    return shown, str(shown[-1].pk) if len(page_rows) > PAGE_ROWS else None
 
 
 def _outcomes_table(outcomes: list[RunResult]) -> dict[str, Any]:

@@ -64,25 +64,25 @@ def guess(request: Any, word: str) -> list[Found]:
 
 def _about(request: Any, word: str, customers: dict[int, Customer], fits: Fits) -> list[Found]:
     may = request.user.has_perm
-    found: list[Found] = []
+    findings: list[Found] = []
     if may(VIEW_CUSTOMER):
-        found += [show_row(row, f"{row.ref}: {row.name}", "customer", "groups") for row in customers.values()]
+        findings += [show_row(row, f"{row.ref}: {row.name}", "customer", "groups") for row in customers.values()]
     if may(VIEW_SUBSCRIPTION):
         subscriptions = _first(_by_beginning(Subscription, "ref", word), Subscription, customer_id__in=customers)
-        found += [show_row(row, row.ref, f"subscription{_of(row, customers)}", "autorenew") for row in subscriptions]
+        findings += [show_row(row, row.ref, f"subscription{_of(row, customers)}", "autorenew") for row in subscriptions]
     if may(VIEW_INVOICE):
         invoices = _first(_by_number(Invoice, word), Invoice, customer_id__in=customers)
-        found += [
+        findings += [
             show_row(row, str(row), f"invoice{_of(row, customers) or f' of {row.customer_ref}'}, {row.state}", "description")
             for row in invoices
         ]
     if may(VIEW_CREDITNOTE):
         theirs = Subscription.objects.filter(customer_id__in=customers).values("pk") if customers else ()
         notes = _first(_by_number(CreditNote, word), CreditNote, subscription_id__in=theirs)
-        found += [show_row(row, str(row), "credit note", "undo") for row in notes]
+        findings += [show_row(row, str(row), "credit note", "undo") for row in notes]
     if may(VIEW_PLAN):
-        found += [show_row(row, f"{row.name} ({row})", "plan", "sell") for row in _plans(word, fits)]
-    return [*found, *_payments(may, word), *_catalogue(may, word, fits)]
+        findings += [show_row(row, f"{row.name} ({row})", "plan", "sell") for row in _plans(word, fits)]
+    return [*findings, *_payments(may, word), *_catalogue(may, word, fits)]
 
 
 def _plans(word: str, fits: Fits) -> list[Plan]:
@@ -128,15 +128,15 @@ def _money_of(payment: InvoicePayment) -> str:
 
 def _catalogue(may: Any, word: str, fits: Fits) -> list[Found]:
     """Return coupons, meters and taxes by their references and names, among the newest NAMES_READ of each."""
-    found: list[Found] = []
+    findings: list[Found] = []
     for model, permission, noun, icon in (
         (Coupon, VIEW_COUPON, "coupon", "percent"),
         (Meter, VIEW_METER, "meter", "speed"),
         (Tax, VIEW_TAX, "tax", "account_balance"),
     ):
         if may(permission):
-            found += [show_row(row, title_of(row), noun, icon) for row in named_so(model, word, fits)]
-    return found
+            findings += [show_row(row, title_of(row), noun, icon) for row in named_so(model, word, fits)]
+    return findings
 
 
 def title_of(row: Any) -> str:
@@ -160,10 +160,10 @@ def customers_of(word: str) -> list[int]:
     Raises:
         WrongFilter: more than MOST_NAMED customers have such a name.
     """
-    found = list(Customer.objects.filter(Q(ref=word) | Q(name__named=word)).values_list("pk", flat=True)[: MOST_NAMED + 1])
-    if len(found) > MOST_NAMED:
+    customers = list(Customer.objects.filter(Q(ref=word) | Q(name__named=word)).values_list("pk", flat=True)[: MOST_NAMED + 1])
+    if len(customers) > MOST_NAMED:
         raise WrongFilter(f"More than {MOST_NAMED} customers are named “{word[:40]}”. Type more of the name, or the reference.")
-    return found
+    return customers
 
 
 def show_row(row: Any, title: str, description: str, icon: str) -> Found:

@@ -198,9 +198,9 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         bounds = {name: read_instant(values, name) for name in ("since", "until")}
         fits |= {name: at for name, at in bounds.items() if at is not None}
         looked_at = {row.pk: row for row in rows[: WINDOW_ROWS if fits else cl.page_rows + 1]}
-        found = reads.subscriptions(among=list(looked_at), limit=cl.page_rows + 1, **fits)
-        shown = [_with(looked_at[row.id], row) for row in found[: cl.page_rows]]
-        if len(found) > cl.page_rows:
+        subscriptions = reads.subscriptions(among=list(looked_at), limit=cl.page_rows + 1, **fits)
+        shown = [_with(looked_at[row.id], row) for row in subscriptions[: cl.page_rows]]
+        if len(subscriptions) > cl.page_rows:
             return Page(rows=shown, older=str(shown[-1].pk))
         if not fits or len(looked_at) < WINDOW_ROWS:
             return Page(rows=shown)
@@ -219,10 +219,10 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         fits: dict[str, Any] = {name: values[name] for name in ("state", "plan") if name in values}
         fits |= {"suspended": True} if "suspended" in values else {}
         fits |= {name: at for name in ("since", "until") if (at := read_instant(values, name)) is not None}
-        found = {row.id: row for row in reads.subscriptions(among=list(looked_at), limit=WINDOW_ROWS, **fits)}
-        fitting = [_with(row, found[pk]) for pk, row in looked_at.items() if pk in found]
+        subscriptions_by_id = {row.id: row for row in reads.subscriptions(among=list(looked_at), limit=WINDOW_ROWS, **fits)}
+        fitting = [_with(row, subscriptions_by_id[pk]) for pk, row in looked_at.items() if pk in subscriptions_by_id]
         if field == MONTHLY:
-            monthly = reads.monthly_minor(found.values())
+            monthly = reads.monthly_minor(subscriptions_by_id.values())
             fitting.sort(key=lambda row: monthly[row.pk], reverse=is_descending)
             return Page(rows=fitting[: cl.page_rows], note=f"Sorted: the newest {WINDOW_ROWS:,} subscriptions at most.")
         shown = fitting[: cl.page_rows]

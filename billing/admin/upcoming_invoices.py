@@ -51,15 +51,15 @@ def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, pk: int) -> HttpResp
     subscription = Subscription.objects.filter(pk=pk).first()
     if subscription is None:
         raise Http404
-    found: Sequence[UpcomingInvoice] = ()
+    upcoming_invoices: Sequence[UpcomingInvoice] = ()
     try:
-        found = preview_next_invoices([subscription.ref], as_of=present(subscription), most=INVOICES)
+        upcoming_invoices = preview_next_invoices([subscription.ref], as_of=present(subscription), most=INVOICES)
     except (BillingSuspended, InvoiceGenerationBusy, TaxesRefused, TaxesUnavailable) as refusal:
         messages.error(request, f"{describe(refusal)}.")
     context = {
         **model_admin.admin_site.each_context(request),
         "title": f"Next invoices of {subscription.ref}",
-        "rows_table": upcoming_table(found, ZoneInfo(subscription.time_zone)),
+        "rows_table": upcoming_table(upcoming_invoices, ZoneInfo(subscription.time_zone)),
         "first_words": "Compute again",
         "first_link": reverse("admin:billing_next_invoices", args=[pk]),
         "back": reverse("admin:billing_subscription_change", args=[pk]),

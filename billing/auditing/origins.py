@@ -167,14 +167,14 @@ def _remeasure_claims() -> Iterator[str]:
         subscription = subscriptions.get(subscription_id)
         if subscription is None or not there:
             continue
-        for claim, found in zip(there, measure(subscription_id, [_window(subscription, one) for one in there]), strict=True):
+        for claim, measured in zip(there, measure(subscription_id, [_window(subscription, one) for one in there]), strict=True):
             billed = stored_usage(claim.snapshot["usage"])
-            is_other = found.events == billed.events and found != billed
-            is_wrong = found.events < billed.events or (is_other and not _level_came_later(claim))
+            is_other = measured.events == billed.events and measured != billed
+            is_wrong = measured.events < billed.events or (is_other and not _level_came_later(claim))
             if is_wrong and not _is_corrected(claim):
                 yield (
                     f"claim {claim.pk} of {subscription.ref}: {billed.events} events, quantity {billed.quantity} were "
-                    f"billed; {found.events} events, quantity {found.quantity} are there"
+                    f"billed; {measured.events} events, quantity {measured.quantity} are there"
                 )
 
 

@@ -131,11 +131,11 @@ def _png_size(content: bytes) -> tuple[float, float]:
     row_bytes = 1 + -(-width * depth * _CHANNELS[colours] // 8)
     try:
         packed = zlib.decompressobj()
-        found = packed.decompress(pixels, row_bytes * height + 1)
+        unpacked = packed.decompress(pixels, row_bytes * height + 1)
     except zlib.error:
         raise damaged from None
     # Each row begins with the number of its filter.
-    if not packed.eof or len(found) != row_bytes * height or max(found[::row_bytes]) > _LAST_FILTER:
+    if not packed.eof or len(unpacked) != row_bytes * height or max(unpacked[::row_bytes]) > _LAST_FILTER:
         raise damaged
     return float(width), float(height)
 
@@ -157,13 +157,13 @@ def _svg_size(content: bytes) -> tuple[float, float]:
         raise InvalidValue("not-an-image", "A logo must be a PNG, or an SVG in UTF-8.") from error
     if root.tag != f"{_SVG}svg":
         raise InvalidValue("not-an-image", "A logo must be a PNG, or an SVG in UTF-8.")
-    found = list(root.iter())
+    elements = list(root.iter())
     too_large = InvalidValue("too-large", f"A logo must draw at most {_MAX_SHAPES:,} shapes, those that it uses again included.")
-    if len(found) > _MAX_SHAPES:
+    if len(elements) > _MAX_SHAPES:
         raise too_large
-    for each in found:
+    for each in elements:
         _ensure_shape(each)
-    if _count_shapes(root, found) > _MAX_SHAPES:
+    if _count_shapes(root, elements) > _MAX_SHAPES:
         raise too_large
     return _size_of(root)
 

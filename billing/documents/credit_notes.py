@@ -272,7 +272,7 @@ def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
     claimed = [line for line in lines if _is_claimed(line)]
     if not claimed:
         return []
-    found = Claim.objects.filter(
+    claims = Claim.objects.filter(
         subscription_id__in={line.subscription_id or invoice.subscription_id for line in claimed},
         item_id__in={line.item_id for line in claimed},
         kind__in={CLAIM_OF[line.kind] for line in claimed},
@@ -281,7 +281,7 @@ def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
         ends_at__gt=min(line.starts_at for line in claimed if line.starts_at is not None),
     )
     # Recurring prices have separate claims on each invoice; a later invoice may claim usage again.
-    return list(found.filter(~Q(kind=CLAIM_OF["recurring"]) | Q(invoice_id=invoice.pk)))
+    return list(claims.filter(~Q(kind=CLAIM_OF["recurring"]) | Q(invoice_id=invoice.pk)))
 
 
 def _claimed_minor(line: Line, claims: Sequence[Claim]) -> int:

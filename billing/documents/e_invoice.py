@@ -301,10 +301,10 @@ def _address(address: Mapping[str, Any]) -> dict[str, Any]:
 
 def _electronic(address: Any, email: Any) -> dict[str, str]:
     """Return BT-34 or BT-49: an electronic address with the code of its scheme, or else an e-mail address."""
-    found = ELECTRONIC.fullmatch(str(address or ""))
-    if found is None and email:
-        found = ELECTRONIC.fullmatch(f"EM:{email}")
-    return {} if found is None else {"einvoicing_addr": found[2], "einvoicing_addr_schemeid": found[1]}
+    match = ELECTRONIC.fullmatch(str(address or ""))
+    if match is None and email:
+        match = ELECTRONIC.fullmatch(f"EM:{email}")
+    return {} if match is None else {"einvoicing_addr": match[2], "einvoicing_addr_schemeid": match[1]}
 
 
 def _delivery(source: DocumentSource) -> dict[str, Any]:

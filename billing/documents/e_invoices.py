@@ -64,14 +64,14 @@ def count_e_invoices(*, since: date | None = None, most: int | None = None) -> E
         since: only documents issued on this day or later; None: all.
         most: at most this number of invoices, and of credit notes; None: all.
     """
-    found = EInvoiceCount()
+    count = EInvoiceCount()
     invoices = Invoice.objects.filter(currency=EURO, number__isnull=False).exclude(state=Invoice.State.VOID)
     notes = CreditNote.objects.filter(currency=EURO, number__isnull=False, released_at=None)
     for pk in _newest(invoices, since, most):
-        _count(found, invoice_source(pk, without_seller={}))
+        _count(count, invoice_source(pk, without_seller={}))
     for pk in _newest(notes, since, most):
-        _count(found, credit_note_source(pk, without_seller={}))
-    return found
+        _count(count, credit_note_source(pk, without_seller={}))
+    return count
 
 
 def _count(found: EInvoiceCount, source: Any) -> None:

@@ -166,10 +166,10 @@ def pay_rest_under(lock: Lock, invoice: Invoice, *, actor: str) -> InvoicePaymen
 
 
 def _match_invoice(text: str) -> int:
-    found = invoices_named_in(text)
-    if len(found) != 1:
-        raise PaymentNotMatched(invoices=[invoice.pk for invoice in found])
-    return found[0].pk
+    invoices = invoices_named_in(text)
+    if len(invoices) != 1:
+        raise PaymentNotMatched(invoices=[invoice.pk for invoice in invoices])
+    return invoices[0].pk
 
 
 def _ensure_same(known: InvoicePayment, request: NewPayment) -> InvoicePayment:

@@ -139,18 +139,18 @@ def _lines(policy: TaxPolicy, currency: str, requested: Sequence[OneOffLine], as
 
 
 def _amounts(currency: str, requested: Sequence[OneOffLine]) -> list[int]:
-    found: list[int] = []
+    amounts: list[int] = []
     for index, one in enumerate(requested):
         if not one.quantity:
             raise Invalid(pointer=f"/lines/{index}/quantity", rule="range", detail="must be above 0")
         if one.tax_category in UNTAXED_CATEGORIES and one.tax_rate:
             detail = f"category {one.tax_category} needs a rate of 0"
             raise Invalid(pointer=f"/lines/{index}/tax_rate", rule="rate-not-for-category", detail=detail)
-        found.append(round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency)))
-        if sum(found) * 2 > MAX_AMOUNT:
+        amounts.append(round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency)))
+        if sum(amounts) * 2 > MAX_AMOUNT:
             detail = f"the invoice must be at most {MAX_AMOUNT // 2} in minor units"
             raise Invalid(pointer=f"/lines/{index}/unit_amount", rule="amount-too-large", detail=detail)
-    return found
+    return amounts
 
 
 def _write_draft(

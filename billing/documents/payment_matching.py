@@ -47,13 +47,13 @@ def _prefixes() -> set[str]:
 def plain_numbers_in(text: str, prefixes: Iterable[str]) -> set[str]:
     """Return all that could be numbers of invoices in a text, as letters and digits: from a prefix up to some digits. Pure."""
     plain = re.sub("[^A-Z0-9]", "", text.upper())
-    found = set()
+    plain_numbers = set()
     for prefix in prefixes:
         for place in re.finditer(f"(?={re.escape(prefix)})", plain):
             rest = plain[place.start() : place.start() + MAX_NUMBER_CHARACTERS]
             ends = (end.end() for end in re.finditer(f"(?<=[0-9]{{{FEWEST_DIGITS - 1}}})[0-9]", rest))
-            found |= {rest[:end] for end in ends if end >= len(prefix) + FEWEST_DIGITS}
-    return found
+            plain_numbers |= {rest[:end] for end in ends if end >= len(prefix) + FEWEST_DIGITS}
+    return plain_numbers
 
 
 def standing_in(text: str, numbers: Mapping[int, str]) -> list[int]:
@@ -65,9 +65,9 @@ def standing_in(text: str, numbers: Mapping[int, str]) -> list[int]:
     spans: dict[int, list[tuple[int, int]]] = {}
     for key, number in numbers.items():
         signs = BETWEEN.join(re.sub("[^A-Z0-9]", "", number.upper()))
-        spans[key] = [found.span() for found in re.finditer(f"(?<![^\\W_]){signs}(?![^\\W_])", capitals)]
-    every = [span for found in spans.values() for span in found]
-    return [key for key, found in spans.items() if any(not _is_inside_another(span, every) for span in found)]
+        spans[key] = [match.span() for match in re.finditer(f"(?<![^\\W_]){signs}(?![^\\W_])", capitals)]
+    every = [span for match in spans.values() for span in match]
+    return [key for key, match in spans.items() if any(not _is_inside_another(span, every) for span in match)]
 
 
 def _is_inside_another(span: tuple[int, int], every: Iterable[tuple[int, int]]) -> bool:

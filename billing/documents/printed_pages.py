@@ -245,14 +245,14 @@ def _under_headings(
     source: DocumentSource, shown: Callable[[DocumentSource, Mapping[str, Any]], dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the lines; on a document of several subscriptions the first line of each has its subscription as a heading."""
-    found: list[dict[str, Any]] = []
+    headings: list[dict[str, Any]] = []
     before = source.document["subscription"]
     for line in source.document["lines"]:
         of = line.get("subscription") or before
         heading = f"{source.notation.texts['subscription']} {of}" if of != before else ""
-        found.append(shown(source, line) | {"heading": heading})
+        headings.append(shown(source, line) | {"heading": heading})
         before = of
-    return found
+    return headings
 
 
 def _line(source: DocumentSource, line: Mapping[str, Any]) -> dict[str, Any]:

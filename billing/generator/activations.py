@@ -133,18 +133,18 @@ def expire_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
         dry_run: count, and write nothing.
         stop: called before each; True ends the run.
     """
-    found = Expired()
+    expired = Expired()
     for ref in _overdue():
         if stop():
-            return found
+            return expired
         try:
-            found.expired += dry_run or expire(ref) is not None
+            expired.expired += dry_run or expire(ref) is not None
         except Misuse:
             raise
         except (LedgerError, Error) as error:
-            found.failed += 1
+            expired.failed += 1
             log.warning("subscription %s: %s: %s", ref, type(error).__name__, error)
-    return found
+    return expired
 
 
 def expire(ref: str) -> Activation | None:

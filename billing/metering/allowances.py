@@ -69,9 +69,9 @@ def spent_allowances(
 ) -> list[Spent]:
     """Return the times, from `since` to `until`, in which callers have spent the allowance that pays for a meter's use."""
     values = [sorted(meters), sorted(subscription_ids), until, since]
-    found: Sequence[_Paying] = fetch_rows(_Paying, PAYING, values)
+    paying: Sequence[_Paying] = fetch_rows(_Paying, PAYING, values)
     lots: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for one in found:
+    for one in paying:
         lots[one.holder_id, one.credit_type].update(one.lots)
     taken = {
         account: lots_taken(holder_id=account[0], credit_type=account[1], lots=sorted(of_account), but_by="billing")
@@ -79,6 +79,6 @@ def spent_allowances(
     }
     return [
         Spent(one.subscription_id, one.meter, one.start, one.end, one.credit_type)
-        for one in found
+        for one in paying
         if taken[one.holder_id, one.credit_type] & {*one.lots}
     ]

@@ -137,13 +137,13 @@ def parse_expression(text: str) -> Expression:
 def _tokens(text: str) -> Iterator[_Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None or found.lastgroup is None:
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
             at += len(text[at:]) - len(text[at:].lstrip())
             raise ExpressionWrong("syntax", f"cannot be read at character {at + 1}: {text[at : at + 20]!r}")
-        kind = {"name": "property", "quoted": "property"}.get(found.lastgroup, found.lastgroup)
-        yield _Token(kind, found[found.lastgroup], found.start(found.lastgroup))
-        at = found.end()
+        kind = {"name": "property", "quoted": "property"}.get(match.lastgroup, match.lastgroup)
+        yield _Token(kind, match[match.lastgroup], match.start(match.lastgroup))
+        at = match.end()
 
 
 class _Parser:

@@ -707,7 +707,7 @@ def _whole(price: Price, buckets: Sequence[Mapping[Group, Usage]]) -> Usage:
 
 
 def _measure_groups(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[dict[Group, Usage]]:
-    found: list[dict[Group, Usage]] = [{} for _ in measures]
+    usage_by_group: list[dict[Group, Usage]] = [{} for _ in measures]
     reads_entries = any(one.price.is_billed_by_entries() for one in measures)
     holder_id = _holder_of(subscription_id) if reads_entries else None
     for sql in {_statement(one.price) for one in measures}:
@@ -717,14 +717,14 @@ def _measure_groups(subscription_id: int, measures: Sequence[Measure], most_grou
         if sql in _OF_EACH_GROUP:
             parameters["most"] = parameter(None if most_groups is None else most_groups * len(rows) + 1)
             for n, *facts, texts in sql.read(parameters):
-                found[n][_group(measures[n].price, texts)] = _usage(n, *facts)
+                usage_by_group[n][_group(measures[n].price, texts)] = _usage(n, *facts)
             continue
         made = _levels_of(measures) if sql is _OF_DAYS else _usage
         for n, *facts in sql.read(parameters):
-            found[n][()] = made(n, *facts)
+            usage_by_group[n][()] = made(n, *facts)
     return [
         {group: one.price.converted(usage) for group, usage in by_group.items()}
-        for one, by_group in zip(measures, found, strict=True)
+        for one, by_group in zip(measures, usage_by_group, strict=True)
     ]
 
 

@@ -171,10 +171,10 @@ def take_subscription_coupon_off(*, ref: str, code: str) -> CustomerCoupon:
 
 
 def _take_off(given: QuerySet[CustomerCoupon], resource: str, code: str) -> CustomerCoupon:
-    found: CustomerCoupon = first_of(given.filter(coupon__code=code, taken_off_at=None), resource, code)
-    CustomerCoupon.objects.filter(pk=found.pk).update(taken_off_at=Now())
-    found.refresh_from_db()
-    return found
+    row: CustomerCoupon = first_of(given.filter(coupon__code=code, taken_off_at=None), resource, code)
+    CustomerCoupon.objects.filter(pk=row.pk).update(taken_off_at=Now())
+    row.refresh_from_db()
+    return row
 
 
 def _coupon(code: str) -> Coupon:

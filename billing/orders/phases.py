@@ -79,7 +79,7 @@ def timed(
         Invalid: a phase but the last has not exactly one length, the last has one, a phase ends before it begins, or its terms
             contradict each other.
     """
-    found: list[BegunPhase] = []
+    begun_phases: list[BegunPhase] = []
     for index, phase in enumerate(phases):
         at = f"/phases/{index}"
         is_last = index == len(phases) - 1
@@ -90,9 +90,9 @@ def timed(
             check_instant(f"{at}/ends_at", ends_at)
             if ends_at <= starts_at:
                 raise Invalid(pointer=f"{at}/ends_at", rule="after-start", detail="a phase must end after it begins")
-        found.append(BegunPhase(phase, plan_id, starts_at, ends_at))
+        begun_phases.append(BegunPhase(phase, plan_id, starts_at, ends_at))
         starts_at = ends_at or starts_at
-    return found
+    return begun_phases
 
 
 def _check(phase: Phase, at: str, *, is_first: bool, is_last: bool) -> None:

@@ -130,12 +130,12 @@ def move_preview(request: NewPlanMove, *, after: str | None, limit: int) -> Move
 
 def _decide_moves(request: NewPlanMove, target: Plan, from_plans: Sequence[int]) -> Iterator[_Decided]:
     last = 0
-    while found := candidates(from_plans=from_plans, refs=request.subscriptions, after=last):
-        changes = changes_of([one.id for one in found])
-        for one in found:
+    while next_candidates := candidates(from_plans=from_plans, refs=request.subscriptions, after=last):
+        changes = changes_of([one.id for one in next_candidates])
+        for one in next_candidates:
             decision = decide(changes[one.id], to_plan=target.pk, from_plans=from_plans, effective_at=request.effective_at)
             yield _Decided(one, changes[one.id], decision.outcome, decision.instants)
-        last = found[-1].id
+        last = next_candidates[-1].id
 
 
 class _MonthlyAmounts:
@@ -208,7 +208,7 @@ def _previews(shown: Sequence[_Decided], target: Plan, known: Mapping[int, Plan]
 
 def _notes(one: _Decided, row: Subscription, terms: Terms, *, has_coupon: bool, is_incomplete: bool) -> tuple[str, ...]:
     instant = one.instants[0]
-    found = {
+    notes = {
         "incomplete": is_incomplete,
         "trial": row.trial_end is not None and row.trial_end > instant,
         "paused": terms.paused,
@@ -216,4 +216,4 @@ def _notes(one: _Decided, row: Subscription, terms: Terms, *, has_coupon: bool, 
         "pending-amendments": any(change.effective_at > instant for change in one.changes),
         "coupons": has_coupon,
     }
-    return tuple(name for name, is_so in found.items() if is_so)
+    return tuple(name for name, is_so in notes.items() if is_so)

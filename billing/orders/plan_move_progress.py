@@ -84,8 +84,8 @@ def _progress(rows: Sequence[PlanMove]) -> list[MoveProgress]:
     counted = MovedSubscription.objects.filter(move_id__in=ids).values_list("move_id", "outcome")
     numbers = counted.annotate(number=Count("pk")).order_by("move_id", "outcome")
     outcomes: dict[int, dict[str, int]] = {
-        move_id: {outcome: number for _, outcome, number in found}
-        for move_id, found in groupby(numbers, key=lambda each: each[0])
+        move_id: {outcome: number for _, outcome, number in numbers_of_move}
+        for move_id, numbers_of_move in groupby(numbers, key=lambda each: each[0])
     }
     left = {row.move_id: row.error for row in OpenPlanMove.objects.filter(move_id__in=ids)}
     known = Plan.objects.in_bulk({row.plan_id for row in rows} | {pk for row in rows for pk in row.from_plans})

@@ -373,10 +373,10 @@ def never_start(lock: Lock, subscription: Subscription, actor: str) -> None:
 
 def changes_of(subscription_ids: Collection[int]) -> dict[int, list[AmendmentChange]]:
     """Return the amendments of subscriptions by their ids, in their order, by one query."""
-    found: dict[int, list[Amendment]] = {}
+    amendments: dict[int, list[Amendment]] = {}
     for row in Amendment.objects.filter(subscription_id__in=subscription_ids).order_by("subscription_id", "sequence"):
-        found.setdefault(row.subscription_id, []).append(row)
-    return {pk: _counting(rows) for pk, rows in found.items()}
+        amendments.setdefault(row.subscription_id, []).append(row)
+    return {pk: _counting(rows) for pk, rows in amendments.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

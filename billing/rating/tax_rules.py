@@ -149,11 +149,11 @@ class TaxPolicy(TaxProvider):
         }
         asked = [sale for (is_asked, _), sale in sales.items() if is_asked]
         known = dict(zip(asked, self.ask(asked), strict=True)) if self.ask is not None and asked else {}
-        found: dict[int, LineTaxes] = {}
+        line_taxes: dict[int, LineTaxes] = {}
         for key, sale in sales.items():
             answers = known[sale] if key[0] else self.taxes_of(sale)
-            found |= zip(of_sales[key], answers, strict=True)
-        return [found[index] for index in range(len(lines))]
+            line_taxes |= zip(of_sales[key], answers, strict=True)
+        return [line_taxes[index] for index in range(len(lines))]
 
     def taxes_of(self, sale: Sale) -> Sequence[LineTaxes]:
         """Return the taxes of each line by the declared taxes and prices. Raises: TaxNotDeclared, as `taxed`."""

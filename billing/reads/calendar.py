@@ -88,7 +88,7 @@ def calendar(ref: str) -> Calendar:
     versions = fetch_rows(_Version, VERSIONS, [subscription.pk, now])
     phases, trial_end = _phases(subscription.pk), subscription.trial_end
     plans = Plan.objects.in_bulk({version.plan_id for version in versions})
-    found: list[CalendarStretch] = []
+    stretches: list[CalendarStretch] = []
     for start, end in pairwise([*_edges(versions, phases, trial_end), None]):
         assert start is not None
         counting = [version for version in versions if version.counts_at(start)]
@@ -97,9 +97,9 @@ def calendar(ref: str) -> Calendar:
             continue
         is_trial = trial_end is not None and start < trial_end
         phase = next((number for at, number in reversed(phases) if at <= start), None)
-        found.append(_stretch((start, end), phase, plans[whole.plan_id], counting, is_trial=is_trial))
+        stretches.append(_stretch((start, end), phase, plans[whole.plan_id], counting, is_trial=is_trial))
     waiting = Activation.objects.filter(subscription_id=subscription.pk, state=Activation.State.WAITING)
-    return Calendar(now, waiting.exists(), tuple(found[:MOST_STRETCHES]))
+    return Calendar(now, waiting.exists(), tuple(stretches[:MOST_STRETCHES]))
 
 
 def _edges(versions: Sequence[_Version], phases: Sequence[tuple[datetime, int]], trial_end: datetime | None) -> list[datetime]:

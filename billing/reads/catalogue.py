@@ -43,11 +43,11 @@ def customers(
         before, after: see `pages.page`.
     """
     rows = _equal(Customer.objects.all(), {"name__named": name, "holder_id": holder, "currency": currency})
-    found = page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
-    countries = seller_countries({row.seller for row in found})
-    for row in found:
+    page_rows = page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
+    countries = seller_countries({row.seller for row in page_rows})
+    for row in page_rows:
         row.seller_country = countries.get(row.seller, "")
-    return found
+    return page_rows
 
 
 # Sellers ---------------------------------------------------------------------------------------------

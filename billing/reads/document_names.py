@@ -113,7 +113,7 @@ class Discount(NamedTuple):
 def discounts_of(invoices: Sequence[Invoice], languages: Mapping[int, str]) -> dict[int, list[Discount]]:
     """Return what each coupon took off each invoice, by the invoices' ids, in the order of the uses; voided ones included."""
     uses = CouponUse.objects.filter(invoice_id__in=[invoice.pk for invoice in invoices], amount_minor__gt=0)
-    found: dict[int, list[Discount]] = {invoice.pk: [] for invoice in invoices}
+    discounts: dict[int, list[Discount]] = {invoice.pk: [] for invoice in invoices}
     taken: dict[tuple[int, int], Discount] = {}
     for use in uses.select_related("customer_coupon__coupon").order_by("pk"):
         coupon = use.customer_coupon.coupon
@@ -123,5 +123,5 @@ def discounts_of(invoices: Sequence[Invoice], languages: Mapping[int, str]) -> d
         before_minor = taken[key].amount_minor if key in taken else 0
         taken[key] = Discount(coupon.code, name, before_minor + use.amount_minor)
     for (invoice_id, _), discount in taken.items():
-        found[invoice_id].append(discount)
-    return found
+        discounts[invoice_id].append(discount)
+    return discounts

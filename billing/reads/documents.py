@@ -107,10 +107,10 @@ def transitions(invoice_id: int, *, before: int | None = None, after: int | None
         NotFound: the invoice does not exist, and is not a deleted draft.
     """
     rows = Transition.objects.filter(invoice_id=invoice_id)
-    found = page(rows, before=before, after=after, limit=limit)
-    if not found and not rows.exists() and not Invoice.objects.filter(pk=invoice_id).exists():
+    page_rows = page(rows, before=before, after=after, limit=limit)
+    if not page_rows and not rows.exists() and not Invoice.objects.filter(pk=invoice_id).exists():
         raise NotFound(resource="invoice", ref=invoice_id)
-    return found
+    return page_rows
 
 
 def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -> list[dict[str, Any]]:
@@ -271,10 +271,12 @@ def credit_balance(customer: str) -> dict[str, Any]:
     Raises:
         NotFound: the customer does not exist.
     """
-    found = open_credit_of(first_of(Customer.objects.filter(ref=customer), "customer", customer).pk)
-    subscriptions = Subscription.objects.in_bulk({note.subscription_id for note in found if note.subscription_id is not None})
+    open_credit = open_credit_of(first_of(Customer.objects.filter(ref=customer), "customer", customer).pk)
+    subscriptions = Subscription.objects.in_bulk(
+        {note.subscription_id for note in open_credit if note.subscription_id is not None}
+    )
     balances: dict[str, list[CreditNote]] = {}
-    for note in found:
+    for note in open_credit:
         balances.setdefault(note.currency, []).append(note)
     return {
         "customer": customer,

@@ -41,8 +41,8 @@ def payment(payment_id: int) -> PaymentRow:
     Raises:
         NotFound: it does not exist.
     """
-    [found] = payment_rows([first_of(InvoicePayment.objects.filter(pk=payment_id), "payment", payment_id)])
-    return found
+    [payment_row] = payment_rows([first_of(InvoicePayment.objects.filter(pk=payment_id), "payment", payment_id)])
+    return payment_row
 
 
 def payments(

@@ -129,11 +129,13 @@ def overdue() -> Sums:
 
 def _sums(invoices: Any) -> Sums:
     left = F("amount_due_minor") - F("amount_paid_minor")
-    found = list(invoices.order_by("due_date", "id").values_list("currency", left, "due_date")[: MOST_INVOICES + 1])
+    page_rows = list(invoices.order_by("due_date", "id").values_list("currency", left, "due_date")[: MOST_INVOICES + 1])
     minor: Counter[str] = Counter()
-    for currency, rest, _ in found[:MOST_INVOICES]:
+    for currency, rest, _ in page_rows[:MOST_INVOICES]:
         minor[currency] += rest
-    return Sums(minor, min(len(found), MOST_INVOICES), len(found) <= MOST_INVOICES, found[0][2] if found else None)
+    return Sums(
+        minor, min(len(page_rows), MOST_INVOICES), len(page_rows) <= MOST_INVOICES, page_rows[0][2] if page_rows else None
+    )
 
 
 def debts(*, customer_id: int | None = None) -> Debts:
@@ -148,11 +150,11 @@ def debts(*, customer_id: int | None = None) -> Debts:
         invoices = invoices.filter(customer_id=customer_id).order_by("-id")
     is_late = ExpressionWrapper(is_overdue(), output_field=BooleanField())
     columns = ("customer_id", "currency", F("amount_due_minor") - F("amount_paid_minor"), "due_date", is_late)
-    found = list(invoices.values_list(*columns)[: MOST_INVOICES + 1])
+    page_rows = list(invoices.values_list(*columns)[: MOST_INVOICES + 1])
     sums: dict[tuple[int, str], Debt] = {}
-    for customer, currency, left, due, late in found[:MOST_INVOICES]:
+    for customer, currency, left, due, late in page_rows[:MOST_INVOICES]:
         sums[customer, currency] = sums.get((customer, currency), Debt(customer, currency)).plus(left, due, is_late=late)
-    return Debts(sorted(sums.values(), key=lambda debt: (-debt.minor, debt.customer_id)), len(found) <= MOST_INVOICES)
+    return Debts(sorted(sums.values(), key=lambda debt: (-debt.minor, debt.customer_id)), len(page_rows) <= MOST_INVOICES)
 
 
 def money_since(month: date) -> Money:

@@ -109,10 +109,10 @@ class Cohort(NamedTuple):
 
 def movements(customers: Iterable[CustomerMonth]) -> list[Movement]:
     """Return the movement of each currency."""
-    found: dict[str, list[CustomerMonth]] = {}
+    customer_months: dict[str, list[CustomerMonth]] = {}
     for one in customers:
-        found.setdefault(one.currency, []).append(one)
-    return [_movement(currency, found[currency]) for currency in sorted(found)]
+        customer_months.setdefault(one.currency, []).append(one)
+    return [_movement(currency, customer_months[currency]) for currency in sorted(customer_months)]
 
 
 def _movement(currency: str, customers: list[CustomerMonth]) -> Movement:
@@ -138,11 +138,11 @@ def cohorts(customers: Iterable[CustomerMonth], *, shown: int) -> list[Cohort]:
     Args:
         shown: how many months have a cohort each, up to this month; those before are one.
     """
-    found: dict[tuple[str, int], list[CustomerMonth]] = {}
+    customer_months: dict[tuple[str, int], list[CustomerMonth]] = {}
     for one in customers:
         first = one.first if one.first > one.month - shown else -1
-        found.setdefault((one.currency, first), []).append(one)
-    return [_cohort(currency, first, found[currency, first]) for currency, first in sorted(found)]
+        customer_months.setdefault((one.currency, first), []).append(one)
+    return [_cohort(currency, first, customer_months[currency, first]) for currency, first in sorted(customer_months)]
 
 
 def _cohort(currency: str, first: int, customers: list[CustomerMonth]) -> Cohort:

@@ -333,5 +333,5 @@ def charges(ref: str, *, before: int | None = None, after: int | None = None, li
 
 
 def _of(rows: QuerySet[Any], ref: str) -> QuerySet[Any]:
-    found = first_of(Subscription.objects.filter(ref=ref).values_list("pk", flat=True), "subscription", ref)
-    return rows.filter(subscription_id=found)
+    row = first_of(Subscription.objects.filter(ref=ref).values_list("pk", flat=True), "subscription", ref)
+    return rows.filter(subscription_id=row)

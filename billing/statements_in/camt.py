@@ -85,8 +85,8 @@ def _children(element: Element, *path: str) -> Iterator[Element]:
 def _text(element: Element, *paths: str) -> str:
     """Return the first text that one of the paths has; empty if none has any."""
     for path in paths:
-        for found in _children(element, *path.split("/")):
-            if text := " ".join("".join(found.itertext()).split()):
+        for child in _children(element, *path.split("/")):
+            if text := " ".join("".join(child.itertext()).split()):
                 return text
     return ""
 
@@ -142,14 +142,14 @@ def _entry(entry: Element, transactions: list[Element], amount: Decimal | None, 
         text=_purpose(entry, transactions),
         party=_party(transactions, came_in=amount > 0),
         bank_reference=_bank_reference(entry, transactions, number),
-        end_to_end_reference=next((found for each in transactions if (found := _reference(each, "Refs/EndToEndId"))), ""),
+        end_to_end_reference=next((reference for each in transactions if (reference := _reference(each, "Refs/EndToEndId"))), ""),
         state=EntryState.BOOKED if state in {"BOOK", ""} else EntryState.PENDING,
     )
 
 
 def _bank_reference(entry: Element, transactions: list[Element], number: int) -> str:
     """Return the bank's id of the entry, or of its transaction; parts of one entry without an own id are numbered."""
-    own = next((found for each in transactions if (found := _reference(each, "Refs/AcctSvcrRef"))), "")
+    own = next((reference for each in transactions if (reference := _reference(each, "Refs/AcctSvcrRef"))), "")
     whole = _reference(entry, "AcctSvcrRef")
     if not number:
         return whole or own
@@ -159,9 +159,9 @@ def _bank_reference(entry: Element, transactions: list[Element], number: int) ->
 def _purpose(entry: Element, transactions: list[Element]) -> str:
     parts = []
     for each in transactions:
-        parts += [" ".join("".join(found.itertext()).split()) for found in _children(each, "RmtInf", "Ustrd")]
-        parts += [_text(found, "CdtrRefInf/Ref") for found in _children(each, "RmtInf", "Strd")]
-        parts += [_text(found, "RfrdDocInf/Nb") for found in _children(each, "RmtInf", "Strd")]
+        parts += [" ".join("".join(child.itertext()).split()) for child in _children(each, "RmtInf", "Ustrd")]
+        parts += [_text(child, "CdtrRefInf/Ref") for child in _children(each, "RmtInf", "Strd")]
+        parts += [_text(child, "RfrdDocInf/Nb") for child in _children(each, "RmtInf", "Strd")]
         parts.append(_text(each, "AddtlTxInf"))
     parts.append(_text(entry, "AddtlNtryInf"))
     return " ".join(dict.fromkeys(part for part in parts if part))
@@ -186,7 +186,7 @@ def _currency(entry: Element, transactions: list[Element]) -> str:
 
 
 def _transaction_amount(transaction: Element, entry: Element) -> Decimal | None:
-    amount = next((found for path in (("Amt",), ("AmtDtls", "TxAmt", "Amt")) for found in _children(transaction, *path)), None)
+    amount = next((child for path in (("Amt",), ("AmtDtls", "TxAmt", "Amt")) for child in _children(transaction, *path)), None)
     if amount is None or amount.get("Ccy") != _currency(entry, []):
         return None
     return _sign(transaction, entry) * _decimal(amount)

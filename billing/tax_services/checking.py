@@ -67,33 +67,33 @@ def check_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False
         dry_run: count what is due, ask nobody and write nothing.
         stop: called before each one; True ends the run.
     """
-    found = CheckedVatIds()
+    checked_vat_ids = CheckedVatIds()
     if not conf.VIES_URL.value:
-        return found
+        return checked_vat_ids
     if dry_run:
-        found.due = fetch_rows(int, "SELECT count(*) FROM billing_vatcheck WHERE due_at <= clock_timestamp()", {})[0]
-        return found
+        checked_vat_ids.due = fetch_rows(int, "SELECT count(*) FROM billing_vatcheck WHERE due_at <= clock_timestamp()", {})[0]
+        return checked_vat_ids
     with connection.cursor() as cursor:
         cursor.execute(ADD_MISSING, {"prefixes": PREFIXES, "most": PER_MINUTE})
     for _ in range(PER_MINUTE):
         if stop() or (taken := _take()) is None:
             break
-        found.due += 1
+        checked_vat_ids.due += 1
         try:
             lookup = _check(*taken)
         except Misuse:
             raise
         except (LedgerError, Error) as error:
             # Somebody writes the customer, or the connection broke: it is due again after LEASE.
-            found.failed += 1
+            checked_vat_ids.failed += 1
             log.warning("VAT id of customer %s: %s: %s", taken[0], type(error).__name__, error)
             continue
         if lookup is not None:
             name = lookup.outcome.value
-            setattr(found, name, getattr(found, name) + 1)
+            setattr(checked_vat_ids, name, getattr(checked_vat_ids, name) + 1)
             if lookup.error in vies.OF_THE_SERVICE:
                 break
-    return found
+    return checked_vat_ids
 
 
 def _take() -> tuple[int, int] | None:

@@ -55,10 +55,10 @@ class StripeTax(TaxProvider):
         self._http.close()
 
     def taxes_of(self, sale: Sale) -> Sequence[LineTaxes]:
-        found: list[LineTaxes] = []
+        line_taxes: list[LineTaxes] = []
         for first in range(0, len(sale.lines), MOST_LINES):
-            found += self._calculate_taxes(sale, sale.lines[first : first + MOST_LINES])
-        return found
+            line_taxes += self._calculate_taxes(sale, sale.lines[first : first + MOST_LINES])
+        return line_taxes
 
     def _calculate_taxes(self, sale: Sale, lines: Sequence[SaleLine]) -> list[LineTaxes]:
         parameters: Any = {

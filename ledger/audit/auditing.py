@@ -269,15 +269,15 @@ def _halves(session: Session, part: Slice, *, by_entry: bool) -> Sequence[Slice]
 
 def _middle(session: Session, part: Slice, column: str) -> tuple[int, Any]:
     """Return how many values a column has in a slice, and the middle one, which is never the last of several."""
-    [found] = session.execute(MIDDLE.format(column), part.parameters).fetchall()
-    return found
+    [middle] = session.execute(MIDDLE.format(column), part.parameters).fetchall()
+    return middle
 
 
 def _unreadable(session: Session, check: str, part: Slice, error: psycopg.Error) -> Finding:
     [(holder_id, credit_type, sequence)] = session.execute(PLACE, part.parameters).fetchall()
-    found = error.diag.message_primary or str(error)
+    message = error.diag.message_primary or str(error)
     law = check if check in LAWS else "form"
-    return Finding(law, holder_id, credit_type, sequence if check in BY_ENTRY else None, found, LAWS[law])
+    return Finding(law, holder_id, credit_type, sequence if check in BY_ENTRY else None, message, LAWS[law])
 
 
 def _merge(report: Report, counted: Recount, findings: list[Finding], sums: list[dict[str, Any]]) -> None:
@@ -300,8 +300,8 @@ def check_identities(report: Report, *, is_one_snapshot: bool = True) -> None:
             finding = Finding("identity", report.holder_id, credit_type, None, str(each.explained), str(each.came_in))
             report.add([finding])
         if is_one_snapshot and report.holder_id is None and each.totals["transferred_in"] != each.totals["transferred_out"]:
-            found = f"{each.totals['transferred_in']} arrived"
-            report.add([Finding("identity", None, credit_type, None, found, f"{each.totals['transferred_out']} left")])
+            arrived = f"{each.totals['transferred_in']} arrived"
+            report.add([Finding("identity", None, credit_type, None, arrived, f"{each.totals['transferred_out']} left")])
 
 
 def check_register(session: Session, report: Report) -> None:
@@ -310,8 +310,8 @@ def check_register(session: Session, report: Report) -> None:
     for name, key in session.execute(NEVER_REGISTERED, [[table.name for table in registered_tables()]]).fetchall():
         report.add([Finding("register", MARK + name, key, None, "a digest", "no table of that name in the register")])
     for table in registered_tables():
-        for key, found, expected in session.execute(table.broken):
-            report.add([Finding("register", MARK + table.name, key, None, found, expected)])
+        for key, actual, expected in session.execute(table.broken):
+            report.add([Finding("register", MARK + table.name, key, None, actual, expected)])
 
 
 def check_chains(session: Session, report: Report, writer: AnchorWriter | None) -> None:
@@ -319,8 +319,8 @@ def check_chains(session: Session, report: Report, writer: AnchorWriter | None) 
     for chain in registered():
         heads = session.execute(chain.heads).fetchall()
         report.chains[chain.name] = len(heads)
-        for series, number, found, expected in session.execute(chain.broken):
-            report.add([Finding(chain.name, MARK + chain.name, series, number, found, expected)])
+        for series, number, actual, expected in session.execute(chain.broken):
+            report.add([Finding(chain.name, MARK + chain.name, series, number, actual, expected)])
         if writer:
             for series, number, digest in heads:
                 writer.add(AnchorLine(MARK + chain.name, series, number, digest))
@@ -342,8 +342,8 @@ def check_anchored_accounts(session: Session, report: Report, path: Path, *, on_
     anchors = (each for each in accounts if report.holder_id in (None, each.holder_id))
     while batch := list(islice(anchors, ANCHORS_PER_STATEMENT)):
         columns = [list(column) for column in zip(*batch, strict=True)]
-        for holder_id, credit_type, sequence, digest, found, last in session.execute(query, columns):
-            what = "no such account" if last is None else f"ends at {last}" if last < sequence else found or "no such entry"
+        for holder_id, credit_type, sequence, digest, actual, last in session.execute(query, columns):
+            what = "no such account" if last is None else f"ends at {last}" if last < sequence else actual or "no such entry"
             report.add([Finding("anchor", holder_id, credit_type, sequence, what, digest)])
 
 
@@ -356,11 +356,11 @@ def _check_anchored_chains(session: Session, report: Report, path: Path) -> None
         if name in chains:
             columns = [list(column) for column in zip(*digests, strict=True)]
             rows = session.execute(chains[name].found_at, columns)
-            found_at = {(series, number): (found, last) for series, number, found, last in rows}
+            found_at = {(series, number): (actual, last) for series, number, actual, last in rows}
         for (series, number), digest in digests.items():
-            found, last = found_at.get((series, number), (None, None))
+            actual, last = found_at.get((series, number), (None, None))
             if name in chains and chains[name].is_a_count and last is not None and last > number:
                 continue
-            if found != digest:
-                what = "no such series" if last is None else f"ends at {last}" if last < number else found or "no such document"
+            if actual != digest:
+                what = "no such series" if last is None else f"ends at {last}" if last < number else actual or "no such document"
                 report.add([Finding("anchor", f"{MARK}{name}", series, number, what, digest)])

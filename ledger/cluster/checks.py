@@ -52,8 +52,8 @@ def verify_cluster(connection: BaseDatabaseWrapper) -> None:
         for (function,) in cursor.fetchall():
             raise UnsafeDatabase(what=f"{function} is not delegated", why="sessions of two nodes would not exclude each other")
     shown = ", ".join(f"'{name}', current_setting('{name}', true)" for name in (*NEEDED, *BOUND))
-    for node, found in ask_all_nodes(f"SELECT json_build_object({shown})", connection.alias).values():
-        _verify_settings(node, found)
+    for node, settings_of_node in ask_all_nodes(f"SELECT json_build_object({shown})", connection.alias).values():
+        _verify_settings(node, settings_of_node)
 
 
 def verify_coordinator(connection: BaseDatabaseWrapper) -> None:

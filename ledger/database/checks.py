@@ -77,20 +77,20 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
     Also DISTRIBUTED without the application of clusters (E009).
     """
-    found: list[CheckMessage] = []
+    check_messages: list[CheckMessage] = []
     level = settings.DATABASES[DEFAULT_DB_ALIAS].get("OPTIONS", {}).get("isolation_level")
     if level not in (None, IsolationLevel.READ_COMMITTED):
         what = f"The isolation level of {DEFAULT_DB_ALIAS!r} is {level!r}: {REPEATABLE_SNAPSHOT}."
-        found.append(Error(what, id="ledger.E002"))
+        check_messages.append(Error(what, id="ledger.E002"))
     if wrong := [Error(f"{complaint}.", id="ledger.E004") for complaint in conf.complaints()]:
-        return [*found, *wrong]
+        return [*check_messages, *wrong]
     if conf.DISTRIBUTED.value and not apps.is_installed("ledger.cluster"):
-        found.append(Error("LEDGER['DISTRIBUTED'] needs 'ledger.cluster' in INSTALLED_APPS.", id="ledger.E009"))
+        check_messages.append(Error("LEDGER['DISTRIBUTED'] needs 'ledger.cluster' in INSTALLED_APPS.", id="ledger.E009"))
     try:
         lock_number(holder_key("42"))
     except ImproperlyConfigured as error:
-        found.append(Error(f"Locks cannot be taken: {error}.", id="ledger.E003"))
-    return found
+        check_messages.append(Error(f"Locks cannot be taken: {error}.", id="ledger.E003"))
+    return check_messages
 
 
 def check_pooler(app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -175,12 +175,12 @@ def verify_server(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool =
     """Return if the ledger can rely on the server, whatever its tables are, or raise; as `verify_database` otherwise."""
     connection.ensure_connection()
     verify_version(connection)
-    found = server_settings(connection)
-    verify_isolation(connection, found)
-    verify_durability(found)
+    current = server_settings(connection)
+    verify_isolation(connection, current)
+    verify_durability(current)
     verify_coordinator(connection)
     if needs_lock_timeout:
-        verify_lock_timeout(found)
+        verify_lock_timeout(current)
         verify_cluster(connection)
     verify_advisory_locks(connection)
 

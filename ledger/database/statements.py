@@ -249,5 +249,5 @@ def fetch_rows(row: Callable[..., Row], sql: str, parameters: Sequence[Any] | Ma
 
 def fetch_value(value: Callable[[Any], Row], sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> Row:
     """Return the only value of a query, made by `value`, such as `int`, `str` or `bool`; the parameters as for `fetch_rows`."""
-    [found] = fetch_rows(value, sql, parameters)
-    return found
+    [row] = fetch_rows(value, sql, parameters)
+    return row

@@ -18,18 +18,18 @@ def check_secret(secret: str) -> None:
 
 def find_key(secret: str) -> Key | None:
     """Return the valid key with this secret, and have its use recorded; None if there is none."""
-    found = api_keys.find_api_key(secret)
-    if found is None:
+    key = api_keys.find_api_key(secret)
+    if key is None:
         return None
-    last_use.note_use(found)
+    last_use.note_use(key)
     return Key(
         digest=digest_of(secret),
-        name=found.name,
-        scopes=frozenset(found.granted_scopes),
-        holder_id=found.holder_id or None,
-        expires_at=found.expires_at,
-        requests_per_second=found.requests_per_second,
-        concurrent_requests=found.concurrent_requests,
-        id=found.pk,
-        labels=found.labels,
+        name=key.name,
+        scopes=frozenset(key.granted_scopes),
+        holder_id=key.holder_id or None,
+        expires_at=key.expires_at,
+        requests_per_second=key.requests_per_second,
+        concurrent_requests=key.concurrent_requests,
+        id=key.pk,
+        labels=key.labels,
     )

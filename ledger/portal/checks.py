@@ -14,23 +14,23 @@ from ledger.portal.links import is_origin, is_served
 
 def check_page(app_configs: Any, **options: Any) -> list[CheckMessage]:
     """Report what keeps the page from being shown: ledger.W003 and W004, and wrong values of its settings: E005 and E006."""
-    found: list[CheckMessage] = []
+    check_messages: list[CheckMessage] = []
     for origin in conf.CUSTOMER_PAGE_FRAMED_BY.value:
         if not is_origin(origin):
             what = f"settings.LEDGER['CUSTOMER_PAGE_FRAMED_BY'] has {origin!r}, which is not an origin such as 'https://shop.example'."
-            found.append(Error(what, id="ledger.E005"))
+            check_messages.append(Error(what, id="ledger.E005"))
     address = conf.CUSTOMER_PAGE_URL.value
     if address and not address.startswith(("https://", "http://")):
         what = f"settings.LEDGER['CUSTOMER_PAGE_URL'] is {address!r}: it must begin with https:// or http://."
-        found.append(Error(what, id="ledger.E006"))
+        check_messages.append(Error(what, id="ledger.E006"))
     if not is_served():
-        return found
+        return check_messages
     if not settings.STATIC_URL:
         hint = "Put 'django.contrib.staticfiles' into INSTALLED_APPS, and set STATIC_URL."
-        found.append(CheckWarning("The customer's page has no address for its style.", hint=hint, id="ledger.W003"))
+        check_messages.append(CheckWarning("The customer's page has no address for its style.", hint=hint, id="ledger.W003"))
     try:
         get_template("ledger/portal/page.html")
     except TemplateDoesNotExist:
         hint = "Add DjangoTemplates with APP_DIRS to TEMPLATES."
-        found.append(CheckWarning("The customer's page has no template.", hint=hint, id="ledger.W004"))
-    return found
+        check_messages.append(CheckWarning("The customer's page has no template.", hint=hint, id="ledger.W004"))
+    return check_messages

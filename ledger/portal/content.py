@@ -90,10 +90,12 @@ def read_content(
     zone = _zone(customer.time_zone if customer else "")
     language = page_language(link, customer)
     accounts = [
-        found for found in reads.accounts(link.holder_id) if found.credit_type in (link.credit_types or [found.credit_type])
+        account
+        for account in reads.accounts(link.holder_id)
+        if account.credit_type in (link.credit_types or [account.credit_type])
     ]
-    chosen = next((found for found in accounts if found.credit_type == credit_type), accounts[0] if accounts else None)
-    units = units_of(found.credit_type for found in accounts)
+    chosen = next((account for account in accounts if account.credit_type == credit_type), accounts[0] if accounts else None)
+    units = units_of(account.credit_type for account in accounts)
     shown = shown_of(link, request, language, sections_before)
     sections = list(customer.sections(shown) if customer else ())
     limits = None
@@ -108,7 +110,7 @@ def read_content(
         "time_zone": zone.key,
         "hides_amounts": link.hides_amounts,
         "link_expires_at": to_text(to_us(link.expires_at)),
-        "accounts": [_account(found, units[found.credit_type], hides=link.hides_amounts) for found in accounts],
+        "accounts": [_account(account, units[account.credit_type], hides=link.hides_amounts) for account in accounts],
         "account": chosen and _details(chosen, link, zone, before, lots_from),
         LIMITS: [] if limits is None else list(limits.rows),
         **{section.name: list(section.rows) for section in sections},

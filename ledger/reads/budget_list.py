@@ -214,8 +214,10 @@ def _account(holder_id: str, credit_type: str) -> _Account | None:
     row = BUDGETS.present.first([parameter(holder_id), parameter(credit_type)])
     if row is None:
         return None
-    now_us, found, holds = row
-    return _Account(holder_id, credit_type, now_us, found, _read_freed(holder_id, credit_type, holds, now_us) if found else {})
+    now_us, account_row, holds = row
+    return _Account(
+        holder_id, credit_type, now_us, account_row, _read_freed(holder_id, credit_type, holds, now_us) if account_row else {}
+    )
 
 
 def _read_freed(holder_id: str, credit_type: str, holds: Holds, now_us: int) -> dict[tuple[int, str, int], int]:

@@ -171,17 +171,17 @@ def search_entries(
     if wanted.holder_id is not None:
         return _scan(_of_holder(wanted, newest, place), values | _within_holder(wanted, place, bound, newest, many), limit)
     if wanted.reference is not None:
-        found = _scan(_statement("referenced", newest), values, limit)
-        if found.ended:
-            return found
+        scan = _scan(_statement("referenced", newest), values, limit)
+        if scan.ended:
+            return scan
     return _scan(_statement("recorded", newest), values, limit)
 
 
 def _scan(statement: Statement, values: dict[str, Any], limit: int) -> Scan:
     rows: list[_Row] = statement.read({name: parameter(values[name]) for name in statement.parameters})
-    found = [row.found for row in rows if row.is_wanted]
-    ended = len(found) <= limit and (not rows or rows[0].scanned < values["many"])
-    return Scan(found[:limit], rows[-1].found if rows else None, ended)
+    wanted_rows = [row.found for row in rows if row.is_wanted]
+    ended = len(wanted_rows) <= limit and (not rows or rows[0].scanned < values["many"])
+    return Scan(wanted_rows[:limit], rows[-1].found if rows else None, ended)
 
 
 @cache

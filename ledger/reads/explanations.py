@@ -57,17 +57,17 @@ ORDER BY sequence
 def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, Any] | None:
     """Return the explanation of the entry of that number as plain JSON, or None: see `rules.explanations`."""
     parameters = {"holder_id": parameter(holder_id), "credit_type": parameter(credit_type), "sequence": parameter(sequence)}
-    found: list[Entry] = WITH_THE_ONE_BEFORE.read(parameters)
-    if not found or found[-1].sequence != sequence:
+    entries: list[Entry] = WITH_THE_ONE_BEFORE.read(parameters)
+    if not entries or entries[-1].sequence != sequence:
         return None
-    found = _with_lots_in_full(found)
-    explained = found[-1]
+    entries = _with_lots_in_full(entries)
+    explained = entries[-1]
     beside = {each.sequence: each for each in BOOKED_BESIDE.read(parameters | {"at": parameter(explained.recorded_at)})}
     earlier = _booked_entries(beside.get(number) for number in count(sequence - 1, -1))
     later = _booked_entries(beside.get(number) for number in count(sequence + 1))
     return explain(
         explained,
-        found[0] if found[0].sequence < sequence else None,
+        entries[0] if entries[0].sequence < sequence else None,
         booked_before=earlier[::-1],
         booked_after=later,
         referred=None if explained.refers_to is None else entry(holder_id, credit_type, explained.refers_to),

@@ -155,16 +155,16 @@ def holders(
 
 def accounts(holder_id: str) -> list[Balance]:
     """Return all accounts of a holder with their balances, by credit type."""
-    found: list[Balance] = []
+    balances: list[Balance] = []
     page = holders(prefix=holder_id, limit=ACCOUNTS_AT_ONCE)
     while page:
         # The holder whose id equals the prefix comes before all ids that begin with it.
         own = [account for account in page if account.holder_id == holder_id]
-        found += own
+        balances += own
         if len(own) < ACCOUNTS_AT_ONCE:
             break
         page = holders(prefix=holder_id, after=(holder_id, own[-1].credit_type), limit=ACCOUNTS_AT_ONCE)
-    return found
+    return balances
 
 
 def seen(holder_id: str) -> tuple[datetime, datetime] | None:

@@ -82,7 +82,7 @@ def recurring_grant(holder_id: str, credit_type: str = "credits", *, name: str, 
 
 
 def _read_grants(holder_id: str, credit_type: str, names: tuple[str, str], upcoming: int) -> list[ShownRecurringGrant]:
-    found = []
+    grants = []
     for facts in fetch_rows(lambda *row: row, RECURRING_GRANTS, [holder_id, credit_type, *names]):
         grant = RecurringGrant.from_entries(*facts)
         assert grant.terms is not None
@@ -90,8 +90,8 @@ def _read_grants(holder_id: str, credit_type: str, names: tuple[str, str], upcom
         coming = [*map(_part, grant.upcoming_parts(most)), *(_upcoming(grant, n) for n in grant.upcoming(most))]
         coming = sorted(coming, key=lambda one: one.starts_at)[:most]
         last = facts[4]
-        found.append(ShownRecurringGrant(holder_id, credit_type, grant, grant.terms, last, coming))
-    return found
+        grants.append(ShownRecurringGrant(holder_id, credit_type, grant, grant.terms, last, coming))
+    return grants
 
 
 def _upcoming(grant: RecurringGrant, n: int) -> UpcomingGrant:

@@ -29,10 +29,10 @@ def expected_sequence(request: HttpRequest) -> int | None:
     sent = request.META.get("HTTP_IF_MATCH")
     if sent is None or sent.strip() == "*":
         return None
-    found = _TAG.fullmatch(sent.strip())
-    if found is None or int(found[1]) > MAX_SEQUENCE:
+    match = _TAG.fullmatch(sent.strip())
+    if match is None or int(match[1]) > MAX_SEQUENCE:
         raise InvalidRequest([FieldError("/If-Match", "not-a-tag", 'This must be the ETag of a balance, such as "7", or *.')])
-    return int(found[1])
+    return int(match[1])
 
 
 def is_known(request: HttpRequest, sequence: int) -> bool:

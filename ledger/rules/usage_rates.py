@@ -79,10 +79,10 @@ def stocks_of(account: Any) -> list[Stock]:
     Args:
         account: anything with available, lots in burn order, and as_of.
     """
-    now_us, left, found = to_us(account.as_of), int(account.available), list[Stock]()
+    now_us, left, stocks = to_us(account.as_of), int(account.available), list[Stock]()
     for lot in account.lots:
         if left > 0 and lot.is_spendable(now_us):
             days = None if lot.expires_us is None else (lot.expires_us - now_us) / DAY_US
-            found.append(Stock(min(left, lot.remaining), days))
-            left -= found[-1].credits
-    return [*found, Stock(left)] if left > 0 else found
+            stocks.append(Stock(min(left, lot.remaining), days))
+            left -= stocks[-1].credits
+    return [*stocks, Stock(left)] if left > 0 else stocks

@@ -210,11 +210,11 @@ def _rejected_whole(requests: Sequence[Request], failed: OperationOutcome, index
 
 def _all_stored(requests: Sequence[Request | RejectedOperation], outcomes: Sequence[OperationOutcome]) -> list[dict[str, Any]]:
     """Return the data to repeat the outcomes. The account of each is stored for people who read it."""
-    found = [_store_outcome(outcome) for outcome in outcomes]
-    for request, stored in zip(requests, found, strict=True):
+    stored_outcomes = [_store_outcome(outcome) for outcome in outcomes]
+    for request, stored in zip(requests, stored_outcomes, strict=True):
         if "code" in stored and not isinstance(request, RejectedOperation):
             stored |= {"holder_id": request.holder_id, "credit_type": request.credit_type}
-    return found
+    return stored_outcomes
 
 
 def _store_outcome(outcome: OperationOutcome) -> dict[str, Any]:

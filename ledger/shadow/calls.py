@@ -86,8 +86,8 @@ class Observations(ShadowEndpoint):
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(schemas.ObservationsQuery, request)
         page = cursors.requested_page(request, filters)
-        found = reads.observations(**filters, **page.newest_first(), limit=page.rows_wanted)
-        return json_response(page.response_body(found, keyset=lambda each: (each.id,), body=reads.Observed.shown))
+        observations = reads.observations(**filters, **page.newest_first(), limit=page.rows_wanted)
+        return json_response(page.response_body(observations, keyset=lambda each: (each.id,), body=reads.Observed.shown))
 
 
 class ObservedAccounts(ShadowEndpoint):
@@ -111,8 +111,8 @@ class ObservedAccounts(ShadowEndpoint):
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(schemas.ObservedAccountsQuery, request)
         page = cursors.requested_page(request, filters)
-        found = reads.accounts(**filters, **page.ascending(), limit=page.rows_wanted)
-        return json_response(page.response_body(found, keyset=lambda each: each.keyset, body=reads.ObservedAccount.shown))
+        accounts = reads.accounts(**filters, **page.ascending(), limit=page.rows_wanted)
+        return json_response(page.response_body(accounts, keyset=lambda each: each.keyset, body=reads.ObservedAccount.shown))
 
 
 class Promotions(ShadowEndpoint):

@@ -228,8 +228,8 @@ def observations(
         "holder": holder, "credit_type": credit_type, "different": different, "before": before and before[0],
         "after": after and after[0], "limit": limit,
     }  # fmt: skip
-    found = fetch_rows(Observed, OBSERVATIONS.format(order="DESC" if after is None else "ASC"), given)
-    return found if after is None else found[::-1]
+    observed_rows = fetch_rows(Observed, OBSERVATIONS.format(order="DESC" if after is None else "ASC"), given)
+    return observed_rows if after is None else observed_rows[::-1]
 
 
 class StateCount(NamedTuple):

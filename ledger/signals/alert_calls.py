@@ -38,8 +38,8 @@ class Alerts(SignalsEndpoint):
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(schemas.AlertsQuery, request)
         page = cursors.requested_page(request, filters)
-        found = alert_declarations.alerts(**filters, **page.newest_first(), limit=page.rows_wanted)
-        return json_response(page.response_body(found, keyset=lambda alert: (alert.pk,), body=alert_declarations.shown))
+        alerts = alert_declarations.alerts(**filters, **page.newest_first(), limit=page.rows_wanted)
+        return json_response(page.response_body(alerts, keyset=lambda alert: (alert.pk,), body=alert_declarations.shown))
 
 
 class OneAlert(SignalsEndpoint):
@@ -89,8 +89,10 @@ class OneAlert(SignalsEndpoint):
     )
     def get(self, request: HttpRequest, alert: str) -> Response:
         query = read_query(schemas.AlertQuery, request)
-        found = alert_declarations.current(alert=alert, holder_id=query.get("holder_id"), credit_type=query.get("credit_type"))
-        return json_response(alert_declarations.shown(found))
+        current_alerts = alert_declarations.current(
+            alert=alert, holder_id=query.get("holder_id"), credit_type=query.get("credit_type")
+        )
+        return json_response(alert_declarations.shown(current_alerts))
 
     @operation(
         "endAlert",
@@ -143,8 +145,8 @@ class AlertAccounts(SignalsEndpoint):
         page = cursors.requested_page(request, filters)
         if not alert_declarations.alerts(alert=alert, limit=1):
             raise AlertNotFound(alert=alert)
-        found = alert_watching.crossed(alert, **filters, **page.newest_first(), limit=page.rows_wanted)
-        return json_response(page.response_body(found, keyset=lambda account: account.keyset, body=_account))
+        crossed_accounts = alert_watching.crossed(alert, **filters, **page.newest_first(), limit=page.rows_wanted)
+        return json_response(page.response_body(crossed_accounts, keyset=lambda account: account.keyset, body=_account))
 
 
 def _account(row: alert_watching.CrossedAccount) -> dict[str, Any]:

@@ -243,10 +243,10 @@ class Page(NamedTuple):
 
 def next_page() -> Page | None:
     """Return the next holders to look at because an alert changed; None if each change was looked at."""
-    found: list[tuple[Any, ...]] = fetch_rows(lambda *row: row, CHANGED)
-    if not found:
+    rows: list[tuple[Any, ...]] = fetch_rows(lambda *row: row, CHANGED)
+    if not rows:
         return None
-    [(alert, holder, after)] = found
+    [(alert, holder, after)] = rows
     if holder is not None:
         return Page(alert, [holder], is_last=True)
     holders = fetch_rows(str, HOLDERS, [after, HOLDERS_AT_ONCE])
@@ -307,5 +307,5 @@ def crossed(
     at, at_id = after or before or (None, None)
     given = {"alert": alert, "holder": holder, "credit_type": credit_type, "at": at, "at_id": at_id, "limit": limit}
     beyond, order = ("<", "DESC") if after is None else (">", "ASC")
-    found = fetch_rows(CrossedAccount, CROSSED.format(beyond=beyond, order=order), given)
-    return found if after is None else found[::-1]
+    crossed_accounts = fetch_rows(CrossedAccount, CROSSED.format(beyond=beyond, order=order), given)
+    return crossed_accounts if after is None else crossed_accounts[::-1]

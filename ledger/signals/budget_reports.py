@@ -67,8 +67,8 @@ class BudgetReports:
     @property
     def _until_us(self) -> dict[At, int]:
         if self._known is None:
-            found = fetch_rows(lambda *row: row, REPORTED, [self.holder])
-            self._known = {(credit_type, budget, subject): to_us(until) for credit_type, budget, subject, until in found}
+            rows = fetch_rows(lambda *row: row, REPORTED, [self.holder])
+            self._known = {(credit_type, budget, subject): to_us(until) for credit_type, budget, subject, until in rows}
         return self._known
 
 

@@ -318,15 +318,15 @@ def _round(webhook_id: int, summary: Summary) -> Turn | None:
     with transaction.atomic():
         if not fetch_rows(int, TURN, [webhook_id]):
             return Turn.BUSY
-        found = fetch_rows(Receiver, RECEIVER, [webhook_id])
-        if not found:
+        receivers = fetch_rows(Receiver, RECEIVER, [webhook_id])
+        if not receivers:
             return None
         # After a round that failed whole, one stream tells whether the receiver is back.
-        streams = fetch_rows(str, STREAMS, [webhook_id, 1 if found[0].failed_rounds else STREAMS_AT_ONCE])
-        waiting = {stream: _pending(webhook_id, stream, found[0]) for stream in streams}
+        streams = fetch_rows(str, STREAMS, [webhook_id, 1 if receivers[0].failed_rounds else STREAMS_AT_ONCE])
+        waiting = {stream: _pending(webhook_id, stream, receivers[0]) for stream in streams}
         began = time.monotonic()
-        sent = asyncio.run(_send_all(found[0], waiting))
-        _record(webhook_id, found[0], sent, summary)
+        sent = asyncio.run(_send_all(receivers[0], waiting))
+        _record(webhook_id, receivers[0], sent, summary)
         with connection.cursor() as cursor:
             cursor.execute(PACE, {"webhook": webhook_id, "ms": round((time.monotonic() - began) * 1000)})
     return None

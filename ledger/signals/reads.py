@@ -84,8 +84,8 @@ def deliveries(
     given |= {"before": before and before[0], "after": after and after[0]}
     condition = " ".join(text for name, text in conditions.items() if given[name] is not None)
     sql = DELIVERIES.format(condition=condition, order="DESC" if after is None else "ASC")
-    found = fetch_rows(_show_delivery, sql, {**given, "webhook": webhook_id, "limit": limit})
-    return found if after is None else found[::-1]
+    rows = fetch_rows(_show_delivery, sql, {**given, "webhook": webhook_id, "limit": limit})
+    return rows if after is None else rows[::-1]
 
 
 def _show_delivery(

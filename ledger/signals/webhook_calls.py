@@ -98,10 +98,10 @@ class Webhooks(SignalsEndpoint):
     )
     def get(self, request: HttpRequest) -> Response:
         page = cursors.requested_page(request, read_query(schemas.WebhooksQuery, request))
-        found = reads.webhooks(**page.newest_first(), limit=page.rows_wanted)
-        failing = reads.failing_since([webhook.pk for webhook in found])
+        webhooks = reads.webhooks(**page.newest_first(), limit=page.rows_wanted)
+        failing = reads.failing_since([webhook.pk for webhook in webhooks])
         return json_response(
-            page.response_body(found, keyset=lambda webhook: (webhook.pk,), body=lambda webhook: _list_item(webhook, failing))
+            page.response_body(webhooks, keyset=lambda webhook: (webhook.pk,), body=lambda webhook: _list_item(webhook, failing))
         )
 
 
@@ -238,8 +238,8 @@ class Deliveries(SignalsEndpoint):
         filters = read_query(schemas.DeliveriesQuery, request)
         page = cursors.requested_page(request, filters)
         use_cases.present(webhook)
-        found = reads.deliveries(webhook, **filters, **page.newest_first(), limit=page.rows_wanted)
-        return json_response(page.response_body(found, keyset=lambda row: (row["number"],), body=dict))
+        deliveries = reads.deliveries(webhook, **filters, **page.newest_first(), limit=page.rows_wanted)
+        return json_response(page.response_body(deliveries, keyset=lambda row: (row["number"],), body=dict))
 
 
 class OneDelivery(SignalsEndpoint):

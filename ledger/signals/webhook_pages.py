@@ -77,8 +77,8 @@ class WebhookAdmin(ReadOnlyAdmin):
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return the newest deliveries."""
-        found = reads.deliveries(row.pk, limit=DELIVERIES_SHOWN)
-        return {"title": f"Webhook {row.pk}", "parts": [("Newest deliveries", _deliveries_table(row.pk, found))]}
+        deliveries = reads.deliveries(row.pk, limit=DELIVERIES_SHOWN)
+        return {"title": f"Webhook {row.pk}", "parts": [("Newest deliveries", _deliveries_table(row.pk, deliveries))]}
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
         """Hide what would change nothing."""
@@ -114,16 +114,16 @@ class WebhookAdmin(ReadOnlyAdmin):
         try:
             if request.method == "POST":
                 return self._sent_again(request, webhook, signal, here)
-            found = reads.delivery(webhook, signal)
+            delivery = reads.delivery(webhook, signal)
         except WebhookNotFound as error:
             raise Http404 from error
         context = {
             **self.admin_site.each_context(request),
-            "title": f"Signal {found['type']}",
+            "title": f"Signal {delivery['type']}",
             "opts": self.opts,
-            "facts": _facts(found),
-            "payload": encode_json(found["payload"]),
-            "attempts": _attempts_table(found["tried"]),
+            "facts": _facts(delivery),
+            "payload": encode_json(delivery["payload"]),
+            "attempts": _attempts_table(delivery["tried"]),
             "may_send": request.user.has_perm(RESEND_SIGNAL),
             "back": row_url(Webhook, webhook),
         }

@@ -418,10 +418,10 @@ def resend(request: ResendRequest) -> Written:
         webhook = present(request.webhook)
         with connection.cursor() as cursor:
             cursor.execute(DELIVERY, [webhook.pk, request.signal])
-            found = cursor.fetchone()
-            if found is None:
+            row = cursor.fetchone()
+            if row is None:
                 raise WebhookNotFound(webhook=webhook.pk)
-            _send_soon(cursor, webhook.pk, *found)
+            _send_soon(cursor, webhook.pk, *row)
         return webhook.pk, delivery(webhook.pk, request.signal)
 
     return _once(request, act)

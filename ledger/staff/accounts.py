@@ -127,8 +127,12 @@ def _together(accounts: Sequence[Balance], unit: CreditUnit) -> str:
 
 
 def _next_expiry(row: Any) -> SafeString | str:
-    found = row.now.next_expiry
-    return "" if found is None else format_html("{} at {}", digits(row.unit.number(found.amount)), timestamp(found.at))
+    next_expiry = row.now.next_expiry
+    return (
+        ""
+        if next_expiry is None
+        else format_html("{} at {}", digits(row.unit.number(next_expiry.amount)), timestamp(next_expiry.at))
+    )
 
 
 @admin.register(Account)
@@ -192,17 +196,17 @@ class AccountAdmin(ReadOnlyAdmin):
         # The holder of exactly that id comes before all ids that begin with it.
         prefix = criteria.holder or cl.query.strip().removesuffix("*")
         most = max(ACCOUNTS_LOOKED_AT, cl.page_rows + 1) if values else cl.page_rows + 1
-        found = reads.holders(prefix=prefix, after=after, limit=most)
-        units = units_of(balance.credit_type for balance in found)
-        fitting = [balance for balance in found if criteria.is_met_by(balance, units[balance.credit_type])]
-        request.__dict__["_fitting"] = fitting, len(found) < most
+        holders = reads.holders(prefix=prefix, after=after, limit=most)
+        units = units_of(balance.credit_type for balance in holders)
+        fitting = [balance for balance in holders if criteria.is_met_by(balance, units[balance.credit_type])]
+        request.__dict__["_fitting"] = fitting, len(holders) < most
         shown = fitting[: cl.page_rows]
         rows = [row_of(balance, units[balance.credit_type]) for balance in shown]
         if len(fitting) > cl.page_rows:
             return Page(rows=rows, older=rows[-1].pk)
-        if values and len(found) == most:
-            note = f"The search covers {most:,} accounts, up to {found[-1].holder_id}. “Further” continues it."
-            return Page(rows=rows, older=account_id(found[-1].holder_id, found[-1].credit_type), note=note)
+        if values and len(holders) == most:
+            note = f"The search covers {most:,} accounts, up to {holders[-1].holder_id}. “Further” continues it."
+            return Page(rows=rows, older=account_id(holders[-1].holder_id, holders[-1].credit_type), note=note)
         return Page(rows=rows)
 
     def totals(self, request: HttpRequest, cl: Any) -> ListTotals | None:
@@ -249,8 +253,8 @@ class AccountAdmin(ReadOnlyAdmin):
         """Return the balance of an account, or raise Http404 without one; an account without entries has 0 if it needs none."""
         holder_id, _, credit_type = unquote(object_id).partition("/")
         if needs_entries or not HOLDER_ID.fullmatch(holder_id) or not CREDIT_TYPE.fullmatch(credit_type):
-            found: reads.Balance = self.row_of(request, object_id).now
-            return found
+            balance: reads.Balance = self.row_of(request, object_id).now
+            return balance
         return reads.balance(holder_id, credit_type)
 
     # What can be done ---------------------------------------------------------------------------------

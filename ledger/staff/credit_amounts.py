@@ -268,7 +268,7 @@ class CreditAmountsForm(RequestForm[RecordT]):
 def _read_units(stated: str | None) -> Mapping[str, Any]:
     """Return the units with which the form was shown; empty if they are missing or unreadable."""
     try:
-        found = json.loads(stated or "{}")
+        decoded = json.loads(stated or "{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}

@@ -246,17 +246,17 @@ class EntryAdmin(ReadOnlyAdmin):
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Take back the unspent rest of this grant."""
         row = self.row_of(request, object_id)
-        found = reads.balance(row.holder_id, row.credit_type)
-        now_us = to_us(found.as_of)
-        unspent = next((lot.remaining for lot in found.lots if lot.grant == row.sequence and not lot.is_expired(now_us)), 0)
+        balance = reads.balance(row.holder_id, row.credit_type)
+        now_us = to_us(balance.as_of)
+        unspent = next((lot.remaining for lot in balance.lots if lot.grant == row.sequence and not lot.is_expired(now_us)), 0)
         return operations.revoke_view(self, request, row, unspent=unspent)
 
     @action(description="Change terms", icon="event_repeat", permissions=["reissue"])
     def reissue(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give what is left of the lot that this entry opened another expiry or priority."""
         row = self.row_of(request, object_id)
-        found = reads.balance(row.holder_id, row.credit_type)
-        lot = next((lot for lot in found.lots if lot.grant == row.sequence), None)
+        balance = reads.balance(row.holder_id, row.credit_type)
+        lot = next((lot for lot in balance.lots if lot.grant == row.sequence), None)
         return operations.reissue_view(self, request, row, lot=lot)
 
     @action(description="Release", icon="lock_open", permissions=["release"])

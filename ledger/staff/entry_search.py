@@ -114,32 +114,32 @@ def search(query: str, values: dict[str, str], cursor: str, *, most: int = PAGE_
 
 def _filters(values: dict[str, str]) -> Conditions:
     """The filters as conditions; the kind of refusals is one of the bounds."""
-    found = _without_index(values)
+    unindexed = _without_index(values)
     for column in ("credit_type",) if values.get("kind") == "refusal" else ("kind", "credit_type"):
         if column in values:
-            found.add(f"{column} = %s", values[column])
-    return found
+            unindexed.add(f"{column} = %s", values[column])
+    return unindexed
 
 
 def _without_index(values: dict[str, str]) -> Conditions:
     """The filters that no index serves, of an account neither."""
-    found = Conditions()
+    conditions = Conditions()
     if "actor" in values:
-        found.add("actor = %s", values["actor"])
+        conditions.add("actor = %s", values["actor"])
     if "metadata" in values:
         name, colon, wanted = values["metadata"].partition(":")
         if not (name and colon):
             raise WrongFilter(f"“{values['metadata'][:40]}” is not a key and a value of the metadata; write it as order:7781.")
-        found.add("metadata ->> %s::text = %s", name, wanted)
-    return found
+        conditions.add("metadata ->> %s::text = %s", name, wanted)
+    return conditions
 
 
 def _of_accounts_like(prefix: str, values: dict[str, str], bounds: EntryBounds, most: int) -> Page:
-    found = reads.holders(prefix=prefix, limit=ACCOUNTS_SEARCHED + 1)
+    holders = reads.holders(prefix=prefix, limit=ACCOUNTS_SEARCHED + 1)
     note = SCANNED if _without_index(values).parts else ""
-    if len(found) > ACCOUNTS_SEARCHED:
+    if len(holders) > ACCOUNTS_SEARCHED:
         note = f"The search covers only the first {ACCOUNTS_SEARCHED} accounts that begin with “{prefix}”; type a longer prefix."
-    accounts = [(each.holder_id, each.credit_type) for each in found[:ACCOUNTS_SEARCHED]]
+    accounts = [(each.holder_id, each.credit_type) for each in holders[:ACCOUNTS_SEARCHED]]
     return merged(HISTORY, _of_accounts(accounts, values, bounds, most), note=note, most=most)
 
 

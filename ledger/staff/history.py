@@ -107,18 +107,18 @@ class History:
 
     def bounds(self, *, since: datetime | None, until: datetime | None, before: tuple[Any, ...] | None) -> Conditions:
         """Return the conditions: recorded in [since, until), and behind the cursor."""
-        found = Conditions()
+        conditions = Conditions()
         if since is not None:
-            self._add_bound(found, ">=", since)
-            found.add("recorded_at >= %s", since)
+            self._add_bound(conditions, ">=", since)
+            conditions.add("recorded_at >= %s", since)
         if until is not None:
-            self._add_bound(found, "<=", until)
-            found.add("recorded_at < %s", until)
+            self._add_bound(conditions, "<=", until)
+            conditions.add("recorded_at < %s", until)
         if before is not None:
             places = ", ".join(["%s"] * len(self.order))
-            self._add_bound(found, "<=", before[0])
-            found.add(f"recorded_at <= %s AND ({', '.join(self.order)}) < ({places})", before[0], *before)
-        return found
+            self._add_bound(conditions, "<=", before[0])
+            conditions.add(f"recorded_at <= %s AND ({', '.join(self.order)}) < ({places})", before[0], *before)
+        return conditions
 
     def _add_bound(self, conditions: Conditions, comparison: str, at: datetime) -> None:
         """Add the bound in the form of the index."""
@@ -172,13 +172,13 @@ class History:
             ORDER BY {", ".join(f"found.{column} DESC" for column in self.order)}
         """
         rows = self.rows(sql, [*bounds.values, *filters.values])
-        found = [row for row in rows if row.pk is not None]
-        if not rows or rows[0].looked_at < WINDOW_ROWS or len(found) > most:
-            return self.first_page(found, most=most)
+        page_rows = [row for row in rows if row.pk is not None]
+        if not rows or rows[0].looked_at < WINDOW_ROWS or len(page_rows) > most:
+            return self.first_page(page_rows, most=most)
         last_position = [getattr(rows[0], f"last_{column}") for column in self.order]
         until = instant_words(last_position[0])
         note = f"The search covers {WINDOW_ROWS:,} rows, back to {until}. “Older” continues it."
-        return Page(rows=found, older=self.cursor(last_position), note=note)
+        return Page(rows=page_rows, older=self.cursor(last_position), note=note)
 
 
 @contextmanager

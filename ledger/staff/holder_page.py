@@ -103,7 +103,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> Ht
 
 def _accounts(holder_id: str) -> list[Balance]:
     """Return the holder's accounts: the holder of exactly that id comes before all ids that begin with it."""
-    return [found for found in reads.holders(prefix=holder_id, limit=TYPES_SHOWN) if found.holder_id == holder_id]
+    return [account for account in reads.holders(prefix=holder_id, limit=TYPES_SHOWN) if account.holder_id == holder_id]
 
 
 def _unknown(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, context: dict[str, Any]) -> HttpResponse:
@@ -285,10 +285,10 @@ def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, no
 
 def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
     """A section with the budgets of the account, one row for each subject; nothing where there are no budgets."""
-    found = reads.budgets(account.holder_id, account.credit_type)
-    if not found:
+    budgets = reads.budgets(account.holder_id, account.credit_type)
+    if not budgets:
         return []
-    rows = [(budget, use) for budget in found for use in (budget.usage[:ROWS_OF_A_BUDGET] or (None,))]
+    rows = [(budget, use) for budget in budgets for use in (budget.usage[:ROWS_OF_A_BUDGET] or (None,))]
     may_change = request.user.has_perm(SET_BUDGET)
     table = table_of(
         rows,
@@ -302,7 +302,7 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
         ("Resets", lambda row: timestamp(row[1].resets_at) if row[1] and row[1].resets_at else ""),
         *([("", lambda row: _setting_link(account, "budget", row[0].name, "end_budget", "End"))] if may_change else []),
     )
-    more = [f"{budget.name}: {budget.subjects:,}" for budget in found if budget.subjects > ROWS_OF_A_BUDGET]
+    more = [f"{budget.name}: {budget.subjects:,}" for budget in budgets if budget.subjects > ROWS_OF_A_BUDGET]
     if more:
         table["note"] = f"Of each budget the {ROWS_OF_A_BUDGET} that have used most. In all, {'; '.join(more)}."
     return [{"title": "Budgets", "table": table, "empty": ""}]
@@ -327,8 +327,8 @@ def _whose(budget: ShownBudget, use: BudgetUse | None) -> str:
 
 def _recurring_grants(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
     """A section with the recurring grants of the account; nothing where there are none."""
-    found = reads.recurring_grants(account.holder_id, account.credit_type, upcoming=1)[:BUDGET_ROWS]
-    if not found:
+    recurring_grants = reads.recurring_grants(account.holder_id, account.credit_type, upcoming=1)[:BUDGET_ROWS]
+    if not recurring_grants:
         return []
     may_change = request.user.has_perm(SET_RECURRING_GRANT)
 
@@ -336,7 +336,7 @@ def _recurring_grants(request: HttpRequest, account: Balance, unit: CreditUnit) 
         return _setting_link(account, "recurring_grant", row.name, action, text)
 
     table = table_of(
-        found,
+        recurring_grants,
         ("Recurring grant", lambda row: link(row, "set_recurring_grant") if may_change else row.name),
         ("Grants", lambda row: f"{name_words(row.terms)} of {amount_words(row.terms, unit.number)}"),
         ("Credits", lambda row: expiry_words(row.terms, unit.number)),
@@ -472,5 +472,5 @@ def _facts(row: EntryListing) -> SafeString:
     """Return actor, reason, reference and the first metadata."""
     reference = format_html("<code>{}</code>", row.reference) if row.reference else ""
     metadata = [f"{name} {value}" for name, value in list((row.metadata or {}).items())[:METADATA_SHOWN]]
-    found = [row.actor, "" if row.reason in REASONS_OF_THE_LEDGER else row.reason, reference, *metadata]
-    return format_html_join(" · ", "{}", ((fact,) for fact in found if fact))
+    facts = [row.actor, "" if row.reason in REASONS_OF_THE_LEDGER else row.reason, reference, *metadata]
+    return format_html_join(" · ", "{}", ((fact,) for fact in facts if fact))

@@ -33,12 +33,12 @@ def usage_section(request: HttpRequest, account: Balance, unit: CreditUnit, days
     """Return a section with what the account used in these days, by a label or by rate; nothing where it used nothing."""
     labels = reads.usage_labels(account.holder_id, account.credit_type)
     by = _by(request, labels)
-    found = _read(account, by, days)
-    if not found.sums.entries:
+    usage = _read(account, by, days)
+    if not usage.sums.entries:
         return []
-    whole = found.sums.amount
+    whole = usage.sums.amount
     table = table_of(
-        list(_rows(found, by)),
+        list(_rows(usage, by)),
         *((words, partial(_cell, place)) for place, words in enumerate(_headings(by))),
         ("Used", lambda row: digits(unit.number(row[1].amount))),
         ("Share", lambda row: digits(f"{100 * row[1].amount / whole:.0f} %") if whole > 0 else ""),
@@ -63,10 +63,10 @@ def usage_section(request: HttpRequest, account: Balance, unit: CreditUnit, days
 def usage_file(request: HttpRequest, account: Balance, days: int) -> HttpResponseBase:
     """Send the use of each day and value as a file, and write it into the staff log."""
     by = _by(request, reads.usage_labels(account.holder_id, account.credit_type))
-    found = _read(account, by, days, by_day=True, limit=ROWS_IN_FILE)
+    usage = _read(account, by, days, by_day=True, limit=ROWS_IN_FILE)
     name = f"usage-{account.holder_id}-{account.credit_type}.csv".replace(":", "-").replace("@", "-")
     staff_log.record(request, "exported", about=name)
-    rows = [(day, texts, used) for texts, days in _parts(found, by) for day, used in days.items()]
+    rows = [(day, texts, used) for texts, days in _parts(usage, by) for day, used in days.items()]
     columns: Sequence[tuple[str, Callable[[Any], Any]]] = (
         ("Day", lambda row: row[0]),
         *((words, partial(_cell, place)) for place, words in enumerate(_headings(by))),

@@ -89,8 +89,8 @@ def holds_on(row: Any) -> Holds:
 
 def extended_to(row: Any) -> datetime | None:
     """Return the new expiry in a `hold` entry that extends another."""
-    found = _hold_on(row, row.refers_to) if row.kind == "hold" and row.refers_to is not None else None
-    return None if found is None else from_us(found.expires_us)
+    hold = _hold_on(row, row.refers_to) if row.kind == "hold" and row.refers_to is not None else None
+    return None if hold is None else from_us(hold.expires_us)
 
 
 def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:

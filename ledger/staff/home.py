@@ -51,8 +51,8 @@ def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
 
 def _attention(request: HttpRequest, lately: Lately) -> list[Attention]:
     """Return what needs a person's attention, the worst first."""
-    found = [*_waits(request), *_to_approve(request), *_list_unbooked(lately), *additions.attention(request)]
-    return sorted(found, key=lambda item: TONES.index(item.tone))
+    items = [*_waits(request), *_to_approve(request), *_list_unbooked(lately), *additions.attention(request)]
+    return sorted(items, key=lambda item: TONES.index(item.tone))
 
 
 def _to_approve(request: HttpRequest) -> list[Attention]:

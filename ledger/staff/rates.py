@@ -129,9 +129,9 @@ class PublishForm(CreditAmountsForm[RateRequest]):
 
     @property
     def _components(self) -> ComponentsField:
-        found = self.fields["components"]
-        assert isinstance(found, ComponentsField)
-        return found
+        components = self.fields["components"]
+        assert isinstance(components, ComponentsField)
+        return components
 
 
 class RatePage(FormPage[PublishForm]):
@@ -270,13 +270,13 @@ class RateAdmin(ReadOnlyAdmin):
             after = (credit_type, code, version)
             same_rate = Q(credit_type=credit_type, code=code, version__lt=version)
             rows = rows.filter(Q(credit_type__gt=credit_type) | Q(credit_type=credit_type, code__gt=code) | same_rate)
-        found: list[Any] = list(rows[: PAGE_ROWS + 1])
-        shown = found[:PAGE_ROWS]
+        page_rows: list[Any] = list(rows[: PAGE_ROWS + 1])
+        shown = page_rows[:PAGE_ROWS]
         names = [after[:2], *((row.credit_type, row.code) for row in shown)]
         for row, (before, own) in zip(shown, pairwise(names), strict=True):
             # The newest version comes first.
             row.is_current = before != own
-        return Page(rows=shown, older=shown[-1].pk if len(found) > PAGE_ROWS else None)
+        return Page(rows=shown, older=shown[-1].pk if len(page_rows) > PAGE_ROWS else None)
 
     def searched(self, word: str) -> Q:
         """Return all: `read_page` searches."""

@@ -59,7 +59,7 @@ class Related:
 
     def __init__(self, entry: EntryListing) -> None:
         account = [entry.holder_id, entry.credit_type]
-        numbers = [found for found in (entry.refers_to, entry.sequence - 1, entry.sequence + 1) if found]
+        numbers = [sequence for sequence in (entry.refers_to, entry.sequence - 1, entry.sequence + 1) if sequence]
         sql = RELATED.format(limit=RELATED_ENTRIES)
         rows = HISTORY.rows(sql, [*account, numbers, *account, entry.sequence])
         by_number = {row.sequence: row for row in rows}

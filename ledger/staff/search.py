@@ -51,10 +51,10 @@ def find_anything(request: HttpRequest) -> HttpResponse:
     word = request.GET.get("s", "").strip()
     if not word:
         return HttpResponse()
-    found = search(request, word)
+    findings = search(request, word)
     if "go" in request.GET:
-        return _go(request, word, found)
-    pages = Paginator(found, max(len(found), 1))
+        return _go(request, word, findings)
+    pages = Paginator(findings, max(len(findings), 1))
     context = {
         "page_obj": pages,
         "results": pages.page(1),
@@ -104,15 +104,15 @@ def _find_rates(request: HttpRequest, word: str, fits: Callable[[Iterable[str], 
     typed = words_of(word)
     if not typed or len(word) < SHORTEST_NAME:
         return []
-    found: list[Found] = []
+    findings: list[Found] = []
     if request.user.has_perm(VIEW_RATELISTING):
         rates = {(rate.credit_type, rate.code): rate for rate in RateListing.objects.order_by("credit_type", "code")[:NAMES_READ]}
         fitting = [rate for rate in rates.values() if fits(typed, words_of(rate.code))]
-        found += [
+        findings += [
             Found(title=rate.code, description="rate", url=row_url(RateListing, rate.pk), icon="price_check")
             for rate in fitting[:MOST]
         ]
-    return found
+    return findings
 
 
 def _holders(request: HttpRequest, word: str) -> list[Found]:

@@ -14,8 +14,8 @@ FILLERS: Final = frozenset({"a", "an", "the", "of", "to", "for", "my", "in", "do
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case, without accents, punctuation and words that say nothing."""
     plain = unicodedata.normalize("NFKD", text.casefold())
-    found = re.findall(r"[a-z0-9]+", "".join(sign for sign in plain if not unicodedata.combining(sign)))
-    return [word for word in found if word not in FILLERS]
+    words = re.findall(r"[a-z0-9]+", "".join(sign for sign in plain if not unicodedata.combining(sign)))
+    return [word for word in words if word not in FILLERS]
 
 
 def misspellings(word: str) -> list[str]:

@@ -65,10 +65,10 @@ def document(holder_id: str, name: str, credit_types: Sequence[str], language: L
 
 def _months(holder_id: str, credit_type: str) -> list[date]:
     """Return the first days of the months from the account's first entry on, the newest first, at most MONTHS_SHOWN."""
-    found: list[datetime] = fetch_rows(lambda at: at, FIRST_ENTRY, [holder_id, credit_type])
-    if not found:
+    instants: list[datetime] = fetch_rows(lambda at: at, FIRST_ENTRY, [holder_id, credit_type])
+    if not instants:
         return []
-    first, months = found[0].astimezone(UTC).date().replace(day=1), [time_of(holder_id).astimezone(UTC).date().replace(day=1)]
+    first, months = instants[0].astimezone(UTC).date().replace(day=1), [time_of(holder_id).astimezone(UTC).date().replace(day=1)]
     while months[-1] > first and len(months) < MONTHS_SHOWN:
         months.append(month_before(months[-1]))
     return months

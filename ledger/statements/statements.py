@@ -175,9 +175,9 @@ def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", 
     Raises:
         Invalid: the month has not begun, or lies outside the years 2000 to 2200.
     """
-    found = read_statement(holder_id, month, credit_type)
+    statement = read_statement(holder_id, month, credit_type)
     letterhead = letterhead_of(holder_id, language)
-    page = statement_page(found, language_of(letterhead.language), letterhead=letterhead)
+    page = statement_page(statement, language_of(letterhead.language), letterhead=letterhead)
     return typeset(TEMPLATE, page, at=starts(month)).content
 
 

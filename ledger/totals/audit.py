@@ -98,8 +98,8 @@ def _differing(
 ) -> Iterator[Finding]:
     wrong = [name for name in names if stored.get(name, 0) != recounted.get(name, 0)]
     if wrong:
-        found, expected = (", ".join(f"{name} {amounts.get(name, 0)}" for name in wrong) for amounts in (stored, recounted))
-        yield Finding("totals", None, credit_type, None, f"{when}: {found}", expected)
+        actual, expected = (", ".join(f"{name} {amounts.get(name, 0)}" for name in wrong) for amounts in (stored, recounted))
+        yield Finding("totals", None, credit_type, None, f"{when}: {actual}", expected)
 
 
 def _wrong_months(counted: Counted, recounted: Mapping[tuple[str, date], Amounts]) -> Iterator[Finding]:
@@ -112,10 +112,10 @@ def _wrong_months(counted: Counted, recounted: Mapping[tuple[str, date], Amounts
         for (of_type, day), amounts in recounted.items():
             if of_type == credit_type and day < end:
                 total.update(amounts)
-        found = [total["entries"], left_of(total) - total["held_change"], total["held_change"]]
-        if found != [int(value) for value in stored]:
+        actual = [total["entries"], left_of(total) - total["held_change"], total["held_change"]]
+        if actual != [int(value) for value in stored]:
             names = ("entries", "balance", "held")
             yield from _differing(
                 f"close of {month:%Y-%m}", credit_type, dict(zip(names, map(int, stored), strict=True)),
-                dict(zip(names, found, strict=True)), names,
+                dict(zip(names, actual, strict=True)), names,
             )  # fmt: skip

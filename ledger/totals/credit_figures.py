@@ -106,10 +106,10 @@ def _tie_amount(one: TypeReport, name: str, of: str) -> int | None:
 
 def _buckets(one: TypeReport) -> dict[str, tuple[tuple[str, str, bool], int]]:
     """Return what is left by expiry, source and whether it is held, by the key of its figure; the last is owed on overdrafts."""
-    found = [((each["expires"] or "never", each["source"], each["is_held"]), each["amount"]) for each in one.outstanding or []]
+    buckets = [((each["expires"] or "never", each["source"], each["is_held"]), each["amount"]) for each in one.outstanding or []]
     if one.owed:
-        found.append((("", OWED, False), -one.owed))
-    return {_bucket_key(*key): (key, amount) for key, amount in found}
+        buckets.append((("", OWED, False), -one.owed))
+    return {_bucket_key(*key): (key, amount) for key, amount in buckets}
 
 
 def _bucket_key(expires: str, source: str, is_held: bool) -> str:
@@ -118,12 +118,12 @@ def _bucket_key(expires: str, source: str, is_held: bool) -> str:
 
 def _expiry(types: Sequence[TypeReport], units: dict[str, CreditUnit]) -> list[Figure]:
     by_type = [_buckets(one) for one in types]
-    places = {key: place for found in by_type for key, (place, _) in found.items()}
+    places = {key: place for buckets_of_type in by_type for key, (place, _) in buckets_of_type.items()}
     figures = []
     for key in sorted(places, key=lambda key: (places[key][0] == "", places[key][0] == "never", places[key])):
         amounts: list[Amount | None] = [
-            credits_in(units[one.credit_type], found[key][1]) if key in found else None
-            for one, found in zip(types, by_type, strict=True)
+            credits_in(units[one.credit_type], buckets_of_type[key][1]) if key in buckets_of_type else None
+            for one, buckets_of_type in zip(types, by_type, strict=True)
         ]
         figures.append(Figure(key, key, amounts))
     closing = [credits_in(units[one.credit_type], one.closing) for one in types]
@@ -177,15 +177,15 @@ def _of_credits(month: date, one: TypeReport, figure: str) -> Rows | None:
     if figure in COUNTS:
         is_refusals, counts = figure == "refusals", {row.day: int(getattr(row, figure)) for row in of_type}
         page = "ledger_refusallisting_changelist" if is_refusals else "ledger_entrylisting_changelist"
-        found = day_rows(counts, lambda day: _listed_on(day, one.credit_type, page))
+        by_day = day_rows(counts, lambda day: _listed_on(day, one.credit_type, page))
         title = _title(COUNTS[figure].removeprefix("of which ").capitalize(), unit)
-        return Rows(title, ["Day (UTC)", "Entries"], found, plain_unit("entries"))
+        return Rows(title, ["Day (UTC)", "Entries"], by_day, plain_unit("entries"))
     if figure == "opening":
         months: Counter[date] = Counter()
         for row in _totals(one).filter(day__lt=month):
             months[row.day.replace(day=1)] += _left_amount(row)
-        found = day_rows(months, lambda each: Reference(f"{each:%Y-%m}", month_link(each)))
-        return Rows(_title("At the start, by the changes of months", unit), ["Month", "Credits"], found, unit)
+        by_day = day_rows(months, lambda each: Reference(f"{each:%Y-%m}", month_link(each)))
+        return Rows(_title("At the start, by the changes of months", unit), ["Month", "Credits"], by_day, unit)
     if figure in ("closing", "held"):
         changed = _left_amount if figure == "closing" else _held_amount
         changes = {row.day: changed(row) for row in of_type}
@@ -221,11 +221,11 @@ def _held_amount(row: DailyTotal) -> int:
 def _paid_rows(month: date, one: TypeReport, currency: str) -> Rows | None:
     if currency not in (one.paid or {}):
         return None
-    found = day_rows(
+    by_day = day_rows(
         paid_by_day(month, one.credit_type, currency), partial(entries_on, credit_type=one.credit_type, kinds=["grant"])
     )
     title = _title(f"Paid in {currency}", _unit(one))
-    return Rows(title, ["Day (UTC)", currency], found, currency_unit(currency), total=(one.paid or {})[currency])
+    return Rows(title, ["Day (UTC)", currency], by_day, currency_unit(currency), total=(one.paid or {})[currency])
 
 
 def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
@@ -236,12 +236,12 @@ def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
             ("closing", "At the end", one.closing),
             ("expired_unbooked", "Expired, not booked", -(one.expired_unbooked or 0)),
         ]
-        found = [
+        unbooked_rows = [
             Row((place,), [Reference(title, rows_link(month, CREDITS, key, one.credit_type))], amount)
             for place, (key, title, amount) in enumerate(parts)
             if amount
         ]
-        return Rows(_title("Outstanding", unit), ["Part", "Credits"], found, unit)
+        return Rows(_title("Outstanding", unit), ["Part", "Credits"], unbooked_rows, unit)
     if figure != "expired_unbooked" or one.expired_unbooked is None:
         return None
     if one.outstanding is not None:
@@ -250,7 +250,7 @@ def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
             for key, (place, amount) in _buckets(one).items()
             if place[0] and place[0] <= f"{month:%Y-%m}" and not place[2]
         ]
-        found = [Row((key,), [_bucket_link(month, one, key)], amount) for key, _, amount in buckets]
+        unbooked_rows = [Row((key,), [_bucket_link(month, one, key)], amount) for key, _, amount in buckets]
     else:
         as_of = to_us(month_report(month).as_of or starts(month_after(month)))
         days: Counter[date] = Counter()
@@ -258,8 +258,8 @@ def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
             "expires_us", "credits"
         ):
             days[from_us(expires_us).date()] += int(amount)
-        found = [Row((f"{day}",), [f"{day}"], amount) for day, amount in days.items() if amount]
-    return Rows(_title("Expired, but not yet booked", unit), ["Expires", "Credits"], found, unit)
+        unbooked_rows = [Row((f"{day}",), [f"{day}"], amount) for day, amount in days.items() if amount]
+    return Rows(_title("Expired, but not yet booked", unit), ["Expires", "Credits"], unbooked_rows, unit)
 
 
 def _of_tie(month: date, one: TypeReport, figure: str) -> Rows | None:

@@ -47,27 +47,27 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     this_month = datetime.now(UTC).date().replace(day=1)
     given = request.GET.get("month")
     try:
-        found = _read(request, this_month, given)
+        figures = _read(request, this_month, given)
     except Invalid as invalid:
         messages.error(request, f"There is no report of “{(given or '')[:20]}”: {invalid.facts['detail']}.")
         if given is not None:
             return HttpResponseRedirect(reverse("admin:ledger_month_end"))
-        found = Month(month_before(this_month), is_final=False, as_of=BEGINNING, sections=())
+        figures = Month(month_before(this_month), is_final=False, as_of=BEGINNING, sections=())
     form = request.GET.get("format", "")
-    if form in FILES and (sent := FILES[form](request, found)) is not None:
+    if form in FILES and (sent := FILES[form](request, figures)) is not None:
         return sent
     own = reverse("admin:ledger_month_end")
-    before, after = month_before(found.month), month_after(found.month)
+    before, after = month_before(figures.month), month_after(figures.month)
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": f"Month: {found.month:%B %Y}",
-        "month": found,
-        "is_over": found.month < this_month,
-        "as_of": None if found.as_of == BEGINNING else timestamp(found.as_of),
+        "title": f"Month: {figures.month:%B %Y}",
+        "month": figures,
+        "is_over": figures.month < this_month,
+        "as_of": None if figures.as_of == BEGINNING else timestamp(figures.as_of),
         "before": (f"{own}?month={before:%Y-%m}", f"{before:%B %Y}"),
         "after": (f"{own}?month={after:%Y-%m}", f"{after:%B %Y}") if after <= this_month else None,
-        "files": _files(found),
-        "parts": [_part(found.month, section) for section in found.sections],
+        "files": _files(figures),
+        "parts": [_part(figures.month, section) for section in figures.sections],
     }
     return TemplateResponse(request, "admin/ledger/totals/month_end.html", context)
 
@@ -158,25 +158,25 @@ def rows_page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseB
     month = month_of(request.GET.get("month", ""))
     keys = [request.GET.get(name, "") for name in ("section", "figure", "column")]
     try:
-        found = None if month is None or "\x00" in "".join(keys) else _rows(request, month, keys)
+        rows = None if month is None or "\x00" in "".join(keys) else _rows(request, month, keys)
     except Invalid as invalid:
         raise Http404 from invalid
-    if found is None or month is None:
+    if rows is None or month is None:
         raise Http404
     if request.GET.get("format") == "csv":
         name = f"{'-'.join([f'{month:%Y-%m}', *keys]).replace('/', '-')}.csv"
         staff_log.record(request, "exported", about=name)
-        return csv_response(name, _file_columns(found), [found.rows])
-    shown = found.rows[:MOST_SHOWN]
-    rest = len(found.rows) - len(shown)
+        return csv_response(name, _file_columns(rows), [rows.rows])
+    shown = rows.rows[:MOST_SHOWN]
+    rest = len(rows.rows) - len(shown)
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": f"{found.title}, {month:%B %Y}",
-        "found": found,
-        "total": digits(found.unit.number(found.total)),
+        "title": f"{rows.title}, {month:%B %Y}",
+        "found": rows,
+        "total": digits(rows.unit.number(rows.total)),
         "rest": f"{rest:,}" if rest > 0 else "",
         "shown": len(shown),
-        "rows": [_shown_row(found, row) for row in shown],
+        "rows": [_shown_row(rows, row) for row in shown],
         "back": (f"{reverse('admin:ledger_month_end')}?month={month:%Y-%m}", f"{month:%B %Y}"),
         "file": f"?{urlencode({**request.GET.dict(), 'format': 'csv'})}",
     }

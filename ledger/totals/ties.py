@@ -53,14 +53,14 @@ class TieSource:
 
     def ties(self, start: datetime, end: datetime) -> list[Tie]:
         """Return the sums of each credit type."""
-        found = fetch_rows(lambda *row: row, SUMS.format(self.sql), {"start": start, "end": end})
-        return [Tie(self.name, credit_type, int(documents), int(entries)) for credit_type, documents, entries in found]
+        rows = fetch_rows(lambda *row: row, SUMS.format(self.sql), {"start": start, "end": end})
+        return [Tie(self.name, credit_type, int(documents), int(entries)) for credit_type, documents, entries in rows]
 
     def parts(self, start: datetime, end: datetime, credit_type: str) -> list[TiePart]:
         """Return what the sums of a credit type consist of."""
         facts = {"start": start, "end": end, "credit_type": credit_type}
-        found = fetch_rows(lambda *row: row, PARTS.format(self.sql), facts)
-        return [TiePart(document, int(documents), int(entries)) for document, documents, entries in found]
+        rows = fetch_rows(lambda *row: row, PARTS.format(self.sql), facts)
+        return [TiePart(document, int(documents), int(entries)) for document, documents, entries in rows]
 
 
 _registered: list[TieSource] = []

@@ -75,8 +75,8 @@ def changed_since_prepared(connection: BaseDatabaseWrapper) -> list[str] | None:
     """Return the kinds of objects that have changed since; None without a record, or with one of another PostgreSQL version."""
     with connection.cursor() as cursor:
         cursor.execute(RECORDED, [APP, RECORD])
-        found = cursor.fetchone()
-    recorded = found[0].split()[1:] if found else []
+        row = cursor.fetchone()
+    recorded = row[0].split()[1:] if row else []
     today = _today(connection)
     if recorded[:1] != today[:1]:
         return None

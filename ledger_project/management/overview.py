@@ -30,14 +30,14 @@ def main() -> None:
 
 def overview() -> str:
     """Return the commands of this project, each with the first sentence of its help, and the names of the others."""
-    found = get_commands()
-    own = sorted(name for name, app in found.items() if _is_own(str(app)))
-    others = sorted(set(found) - set(own))
+    commands = get_commands()
+    own = sorted(name for name, app in commands.items() if _is_own(str(app)))
+    others = sorted(set(commands) - set(own))
     lines = [
         "Type 'manage.py help COMMAND' for the options and examples of a command.",
         "",
         "Commands of the credit ledger:",
-        *(f"  {name:{WIDTH}}{_sentence(name, str(found[name]))}" for name in own),
+        *(f"  {name:{WIDTH}}{_sentence(name, str(commands[name]))}" for name in own),
         "",
         "Commands of Django and its packages:",
         *(f"  {name}" for name in others),

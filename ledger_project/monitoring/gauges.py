@@ -200,11 +200,11 @@ def _connections() -> Families:
 
 def _lock_waits() -> Families:
     answers = ask_all_nodes(f"SELECT json_build_array(count, longest_s) FROM ({LONGEST_WAIT}) AS here")
-    found = [row for _, row in answers.values()]
+    waits = [row for _, row in answers.values()]
     text = "Sessions that wait for an advisory lock, on all nodes of a cluster."
-    yield _gauge("ledger_lock_waiting_sessions", text, sum(waiting for waiting, _ in found))
+    yield _gauge("ledger_lock_waiting_sessions", text, sum(waiting for waiting, _ in waits))
     text = "How long the longest of these waits has lasted."
-    yield _gauge("ledger_lock_longest_wait_seconds", text, max((float(longest_s) for _, longest_s in found), default=0.0))
+    yield _gauge("ledger_lock_longest_wait_seconds", text, max((float(longest_s) for _, longest_s in waits), default=0.0))
 
 
 def _billing() -> Families:
@@ -273,9 +273,9 @@ def _payment_intents() -> Families:
 
     text = f"Payment intents that are open with their provider, by state, up to {MOST_COUNTED:,}."
     by_state = GaugeMetricFamily("ledger_payment_intents", text, labels=["state"])
-    found = dict(_rows(OPEN_INTENTS))
+    payment_intents = dict(_rows(OPEN_INTENTS))
     for state in OPEN_INTENT:
-        by_state.add_metric([state], found.get(state, 0))
+        by_state.add_metric([state], payment_intents.get(state, 0))
     yield by_state
 
 
@@ -398,8 +398,8 @@ class Round:
 
     def _look_further(self) -> None:
         for _ in range(PAGES_A_READING):
-            found, following = self._count(self._place)
-            self._so_far += found
+            counts, following = self._count(self._place)
+            self._so_far += counts
             self._place = self._beginning if following is None else following
             if following is None:
                 self._of_last_round, self._so_far = self._so_far, 0

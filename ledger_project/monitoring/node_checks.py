@@ -77,11 +77,11 @@ def node_states(connection: BaseDatabaseWrapper) -> Iterator[NodeState]:
         known: dict[str, Any] = {"name": f"{host}:{port}", "is_active": is_active}
         before = datetime.now(UTC)
         try:
-            found = _rows(connection, STATE)[0] if is_here else _ask_node(connection, host, port)
+            state = _rows(connection, STATE)[0] if is_here else _ask_node(connection, host, port)
         except psycopg.Error as error:
             yield NodeState(**known, silence=" ".join(str(error).split()))
             continue
-        now, own_group, prepared, recovery, used, most = found
+        now, own_group, prepared, recovery, used, most = state
         yield NodeState(
             **known,
             is_the_listed=own_group == group,

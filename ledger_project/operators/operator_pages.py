@@ -47,8 +47,8 @@ class OperatorAdmin(DjangoUserAdmin, NamedColumns):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         """Return the operators with their groups, by one query more."""
-        found: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
-        return found
+        users: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
+        return users
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
         return False

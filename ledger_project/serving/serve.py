@@ -218,12 +218,12 @@ def _end_stale_web_processes(data_dir: Path) -> None:
 
 
 def _marked_processes(mark: bytes) -> list[int]:
-    found = []
+    marked_processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if int(entry.name) != os.getpid() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+                marked_processes.append(int(entry.name))
+    return marked_processes
 
 
 # Servers that start, and stop at the end -------------------------------------------------------------

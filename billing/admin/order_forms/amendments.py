@@ -60,8 +60,8 @@ class AmendmentForm(OrderForm, RequestForm[Wish]):
     @property
     def effective_at(self) -> datetime | None:
         """The time from which it takes effect."""
-        found: datetime | None = self.cleaned_data.get("effective_at")
-        return found
+        instant: datetime | None = self.cleaned_data.get("effective_at")
+        return instant
 
 
 class ChangePlanForm(AmendmentForm):

@@ -335,8 +335,8 @@ LEAST_ROWS: Final = 2
 def used_by(column: str) -> list[str]:
     """Return the models of prices whose tiers have the column."""
     tiers = {name: shape.fields for name, shape in SHAPES.items()}
-    found = {name: [each.value for each in fields if isinstance(each.value, Tiers)] for name, fields in tiers.items()}
-    return [name for name, values in found.items() if any(column in value.shape.names for value in values)]
+    values_with_tiers = {name: [each.value for each in fields if isinstance(each.value, Tiers)] for name, fields in tiers.items()}
+    return [name for name, values in values_with_tiers.items() if any(column in value.shape.names for value in values)]
 
 
 class TiersInput(RowsInput):
@@ -455,10 +455,12 @@ class AmountsField(RowsField):
     def place_of(self, parts: Sequence[str], rows: Sequence[dict[str, Any]]) -> tuple[int, str] | None:
         key, what, *within = [*parts, "", ""][: max(len(parts), 2)]
         named = [number for number, row in enumerate(rows) if row.get("key", "") == key]
-        found = [number for number in named if rows[number].get("what") == what]
-        if not found:
+        numbers = [number for number in named if rows[number].get("what") == what]
+        if not numbers:
             return (named[0], "key") if named else None
-        number = found[min(int(within[0]), len(found) - 1)] if what == TIER and within and within[0].isdecimal() else found[0]
+        number = (
+            numbers[min(int(within[0]), len(numbers) - 1)] if what == TIER and within and within[0].isdecimal() else numbers[0]
+        )
         column = {"unit_amount": "amount"}.get(within[-1], within[-1]) if len(within) > 1 else ""
         return number, column if column in self.columns else ("rate" if what == IN_PERCENT else "amount")
 

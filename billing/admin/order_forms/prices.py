@@ -121,21 +121,21 @@ class BucketsField(RowsField):
 
 def _buckets(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[int]]]:
     """Return the number of the first row of each bucket, and those of its rows. A row without a name continues the one above."""
-    found: list[tuple[int, list[int]]] = []
+    buckets: list[tuple[int, list[int]]] = []
     for number, row in enumerate(rows):
-        if found and row.get("key") in (None, "", rows[found[-1][0]].get("key")):
-            found[-1][1].append(number)
+        if buckets and row.get("key") in (None, "", rows[buckets[-1][0]].get("key")):
+            buckets[-1][1].append(number)
         else:
-            found.append((number, [number]))
-    return found
+            buckets.append((number, [number]))
+    return buckets
 
 
 def _filters_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    filters: dict[str, list[str]] = {}
     for row in rows:
-        values = found.setdefault(row.get("property", ""), [])
+        values = filters.setdefault(row.get("property", ""), [])
         values += [row["value"]] if row.get("value") else []
-    return found
+    return filters
 
 
 def _rows_of_filters(filters: Mapping[str, str | Sequence[str]]) -> list[dict[str, Any]]:

@@ -107,14 +107,14 @@ def terms_by_period(coupon: CouponTerms, periods: CouponPeriods, lines: Sequence
     counted = [line for line in lines if periods.counts(line)]
     if coupon.amount_minor is None:
         return [replace(coupon, positions=frozenset(line.position for line in counted))] if counted else []
-    found: list[CouponTerms] = []
+    coupon_terms: list[CouponTerms] = []
     for start in sorted({start_of(line) for line in counted}):
         of_period = [line for line in counted if start_of(line) == start]
         left = coupon.amount_minor - periods.used_minor.get(start, 0)
         if left > 0 and periods.is_for(max(start, periods.active_from)):
             positions = frozenset(line.position for line in of_period)
-            found.append(replace(coupon, amount_minor=left, positions=positions))
-    return found
+            coupon_terms.append(replace(coupon, amount_minor=left, positions=positions))
+    return coupon_terms
 
 
 def start_of(line: DraftLine) -> datetime:

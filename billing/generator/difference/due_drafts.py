@@ -314,19 +314,19 @@ def target_of(
     Args:
         late: the ids of the claims that may have late usage.
     """
-    found: list[Target] = []
+    targets: list[Target] = []
     if options.only != Scope.USAGE:
         billed = claims[Claim.Kind.RECURRING]
         for item_id in sorted(items.recurring.keys() | billed.keys()):
             spans = since(items.recurring.get(item_id, []), billed.get(item_id, []), settled_until)
-            found.append(recurring_target(spans, billed.get(item_id, []), as_of))
+            targets.append(recurring_target(spans, billed.get(item_id, []), as_of))
     if options.only != Scope.RECURRING:
         billed = claims[Claim.Kind.USAGE]
         for item_id in sorted(items.usage.keys() | billed.keys()):
             spans = since(items.usage.get(item_id, []), billed.get(item_id, []), settled_until)
             target = usage_target(spans, billed.get(item_id, []), as_of)
-            found.append(_with_late_usage(target, billed.get(item_id, []), late, options.late_lookback))
-    return joined(found)
+            targets.append(_with_late_usage(target, billed.get(item_id, []), late, options.late_lookback))
+    return joined(targets)
 
 
 def _with_late_usage(target: Target, claims: Sequence[OpenClaim], late: Collection[int], lookback: int | None) -> Target:

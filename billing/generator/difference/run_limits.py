@@ -79,15 +79,15 @@ USUAL = """
 def check_limits() -> list[CheckMessage]:
     """Report each unknown name and wrong value in settings.BILLING_LIMITS (billing.E001)."""
     known = {field.name for field in fields(Limits)}
-    found: list[CheckMessage] = []
+    check_messages: list[CheckMessage] = []
     for name, value in getattr(settings, "BILLING_LIMITS", {}).items():
         if name not in known:
             what = f"settings.BILLING_LIMITS has no {name!r}; known are: {', '.join(sorted(known))}."
-            found.append(Error(what, id="billing.E001"))
+            check_messages.append(Error(what, id="billing.E001"))
         elif value is not None and (type(value) is not int or value < 0):
             what = f"settings.BILLING_LIMITS[{name!r}] must be None or a whole number from 0 on, not {value!r}."
-            found.append(Error(what, id="billing.E001"))
-    return found
+            check_messages.append(Error(what, id="billing.E001"))
+    return check_messages
 
 
 def limits() -> Limits:

@@ -320,12 +320,12 @@ def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[tuple[_Draf
         InvoiceCorrectedLater: an operator has finalised an invoice that corrects one of them; finalise that draft by hand.
     """
     drafts = Invoice.objects.filter(subscription_id=subscription.id, state=Invoice.State.DRAFT, grace_ends_at__isnull=False)
-    found: dict[_DraftInGrace, dict[str, str]] = {}
+    taken_back: dict[_DraftInGrace, dict[str, str]] = {}
     for draft in drafts.order_by("-id"):
         assert draft.grace_ends_at is not None
         coupon_uses.keep_in_preview(subscription, draft.pk, is_made=False)
         running = Claim.objects.filter(made_by=draft.pk, released_at=None, snapshot__running=True).exists()
         delete_draft_under(lock, draft)
         target = _DraftInGrace(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at, running)
-        found.setdefault(target, {})[draft.currency] = draft.note
-    return list(found.items())[::-1]
+        taken_back.setdefault(target, {})[draft.currency] = draft.note
+    return list(taken_back.items())[::-1]

@@ -92,7 +92,7 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
     """
     shown = previews.current()
     assert shown is not None, "next_invoices needs the preview of its caller"
-    found: list[UpcomingInvoice] = []
+    upcoming_invoices: list[UpcomingInvoice] = []
     latest: dict[_Whose, dict[str, Any] | None] = {}
     moved: list[AllowanceMove] = []
 
@@ -105,7 +105,7 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
             whose = document["customer"], document["subscription"]
             before = latest[whose] if whose in latest else _latest(*whose)
             different = differences(before, document) if before is not None else ()
-            found.append(
+            upcoming_invoices.append(
                 UpcomingInvoice(
                     as_of, document, before is None, None if before is None else before["number"], different, tuple(moved)
                 )
@@ -119,7 +119,7 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
         waiting, had_turn = False, set[str]()
         # As a run does, it locks only those that may be due: the server has room for some thousand locks.
         for ref in due_among(refs, due_filter):
-            if len(found) >= most and not waiting:
+            if len(upcoming_invoices) >= most and not waiting:
                 break
             made = dry_run_staying(ref=ref, options=options)
             if not made.invoices:
@@ -130,10 +130,10 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
             show(consolidate(customer_ref, Turns(due_filter, had_turn, among=refs), options))
             shown.rows_stay()
         later = [one for one in fetch_rows(_Due, DUE_AFTER, {"refs": list(refs)}) if one.due_at > as_of]
-        if len(found) >= most or not later:
+        if len(upcoming_invoices) >= most or not later:
             break
         as_of = min(one.due_at for one in later)
-    return found[:most]
+    return upcoming_invoices[:most]
 
 
 @asks_taxes
@@ -143,21 +143,21 @@ def preview_next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) ->
     Raises: as `next_invoices`, and
         TaxesUnavailable, TaxesRefused: the seller's provider of taxes has no answer.
     """
-    found: list[UpcomingInvoice] = []
+    upcoming_invoices: list[UpcomingInvoice] = []
     with preview(one_snapshot=True):
-        found += next_invoices(refs, as_of=as_of, most=most)
-    return found
+        upcoming_invoices += next_invoices(refs, as_of=as_of, most=most)
+    return upcoming_invoices
 
 
 def next_invoices_apart(refs: Sequence[str], *, as_of: datetime, most: int) -> list[UpcomingInvoice]:
     """Return what `next_invoices` does; the caller's preview forgets the rows, and what was decided about credits."""
-    found: list[UpcomingInvoice] = []
+    upcoming_invoices: list[UpcomingInvoice] = []
     try:
         with preview():
-            found = next_invoices(refs, as_of=as_of, most=most)
+            upcoming_invoices = next_invoices(refs, as_of=as_of, most=most)
             raise _Forgotten
     except _Forgotten:
-        return found
+        return upcoming_invoices
 
 
 class _Forgotten(Exception):

@@ -236,7 +236,7 @@ try_price = UseCase(NewPriceTrial, lambda request: compute_trial(request, timezo
 
 def _replaced_prices(request: NewPriceTrial) -> dict[int, _Replaced]:
     """Return the prices that are replaced, by their ids, the newest version of the first plan first."""
-    found: dict[int, _Replaced] = {}
+    replaced: dict[int, _Replaced] = {}
     for index, code in enumerate(dict.fromkeys(request.plans)):
         versions = list(Plan.objects.filter(code=code).order_by("-version"))
         if not versions:
@@ -247,11 +247,11 @@ def _replaced_prices(request: NewPriceTrial) -> dict[int, _Replaced]:
             raise Invalid(pointer="/price", rule="usage-price", detail=f"plan {code!r} has no usage price of this key")
         for version in (each for each in versions if each.pk in by_plan):
             terms, price = plans.price_of(by_plan[version.pk])
-            found[by_plan[version.pk]] = _Replaced(terms, version.version, price, other_price(price, request.replaced_by))
-            if terms.currency != next(iter(found.values())).terms.currency:
+            replaced[by_plan[version.pk]] = _Replaced(terms, version.version, price, other_price(price, request.replaced_by))
+            if terms.currency != next(iter(replaced.values())).terms.currency:
                 detail = f"plan {code!r}, version {version.version}, has another currency"
                 raise Invalid(pointer=f"/plans/{index}", rule="one-currency", detail=detail)
-    return found
+    return replaced
 
 
 def other_price(price: Price, replaced_by: Mapping[str, Any]) -> Price:

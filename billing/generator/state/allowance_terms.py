@@ -126,7 +126,7 @@ def claim_granted(
     """
     lock.ensure_held(invoice_key(subscription.ref))
     name = name_of(subscription)
-    found: list[AllowanceGrant] = []
+    allowance_grants: list[AllowanceGrant] = []
     returned: list[AllowanceReturn] = []
     with holder_lock(subscription.holder_id) as holder:
         credit_types = plan_grants.credit_types_of(holder_id=subscription.holder_id, recurring_grant=name)
@@ -137,8 +137,8 @@ def claim_granted(
             if one.amount or one.known_as:
                 returned += _cut_overlapping(lock, subscription, spans, one)
                 claimed = _claim(subscription, spans, credit_type, one)
-                found += [claimed] if claimed.grant else []
-    return found, returned
+                allowance_grants += [claimed] if claimed.grant else []
+    return allowance_grants, returned
 
 
 def _cut_overlapping(
@@ -405,10 +405,10 @@ def _unsettled(
     """Return the claims that later steps can change, and since when these are: a long history costs one step only."""
     since = settled_start(spans, at)
     while True:
-        found = [one for one in held if one.end > since]
-        earliest = min((one.start for one in found), default=since)
+        unsettled = [one for one in held if one.end > since]
+        earliest = min((one.start for one in unsettled), default=since)
         if earliest >= since:
-            return found, since
+            return unsettled, since
         since = settled_start(spans, earliest)
 
 

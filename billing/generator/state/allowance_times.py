@@ -283,24 +283,24 @@ def _contains(span: AllowanceSpan, instant: datetime) -> bool:
 
 def _resolved(spans: Iterable[AllowanceSpan]) -> list[AllowanceSpan]:
     """Return the spans in order, each kept one up to the end of its period, and those of the same terms as one."""
-    found: list[AllowanceSpan] = []
+    allowance_spans: list[AllowanceSpan] = []
     for given in sorted(spans, key=lambda one: one.start):
-        span, before = given, found[-1] if found else None
+        span, before = given, allowance_spans[-1] if allowance_spans else None
         if before is None or before.end is None or before.end < span.start:
-            found.append(span)
+            allowance_spans.append(span)
             continue
         if span.change == AllowanceChange.KEEP and before.end == span.start:
             end = before.schedule.period_at(span.start - MICROSECOND).end
-            before = found[-1] = replace(before, end=end if span.end is None else min(end, span.end), terminates=False)
+            before = allowance_spans[-1] = replace(before, end=end if span.end is None else min(end, span.end), terminates=False)
         assert before.end is not None
         if span.end is not None and span.end <= before.end:
             continue
         span = replace(span, start=max(span.start, before.end))
         if _same_terms(before, span):
-            found[-1] = replace(before, end=span.end, terminates=span.terminates)
+            allowance_spans[-1] = replace(before, end=span.end, terminates=span.terminates)
         else:
-            found.append(span)
-    return found
+            allowance_spans.append(span)
+    return allowance_spans
 
 
 def _same_terms(before: AllowanceSpan, span: AllowanceSpan) -> bool:

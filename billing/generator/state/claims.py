@@ -129,7 +129,7 @@ def read_claims(
 ) -> tuple[dict[Claim.Kind, dict[int, list[OpenClaim]]], list[BoundClaim]]:
     """Return the open claims that end after `since`, by kind and item, and those on minimums and maximums; None: all of them."""
     lock.ensure_held(invoice_key(subscription.ref))
-    found: dict[Claim.Kind, dict[int, list[OpenClaim]]] = {Claim.Kind.RECURRING: {}, Claim.Kind.USAGE: {}}
+    open_claims: dict[Claim.Kind, dict[int, list[OpenClaim]]] = {Claim.Kind.RECURRING: {}, Claim.Kind.USAGE: {}}
     bounds: list[BoundClaim] = []
     rows: list[_ClaimRow] = CLAIMS.rows([parameter(subscription.id), parameter(since or LONG_AGO)])
     for row in rows:
@@ -138,10 +138,10 @@ def read_claims(
             taxed = read_taxed(row.snapshot)
             bounds.append(BoundClaim(row.id, row.item_id, row.starts_at, row.ends_at, row.amount_minor, terms, taxed))
         else:
-            found[Claim.Kind(row.kind)].setdefault(row.item_id, []).append(_open_claim(subscription, row))
+            open_claims[Claim.Kind(row.kind)].setdefault(row.item_id, []).append(_open_claim(subscription, row))
     if subscription.has_notes:
-        _subtract_noted(subscription, found[Claim.Kind.RECURRING])
-    return found, bounds
+        _subtract_noted(subscription, open_claims[Claim.Kind.RECURRING])
+    return open_claims, bounds
 
 
 def _subtract_noted(subscription: SubscriptionState, by_item: dict[int, list[OpenClaim]]) -> None:

@@ -72,17 +72,17 @@ def _seats(items: BillableItems, overage: ItemSpan) -> list[ItemSpan]:
 def read_late_overage(lock: Lock, subscription: SubscriptionState, items: BillableItems) -> dict[int, LateClaim]:
     """Return the claims of overage whose entries have changed since an earlier run, by id."""
     lock.ensure_held(invoice_key(subscription.ref))
-    found: dict[int, LateClaim] = {}
+    late_claims: dict[int, LateClaim] = {}
     if not subscription.holder_id or subscription.usage_seen_until is None:
-        return found
+        return late_claims
     for credit_type in sorted({credit_type_of(span.price) for span in overage_spans(items)}):
         instants = ledger.overage_changed(
             holder_id=subscription.holder_id, credit_type=credit_type, since=subscription.usage_seen_until
         )
         if instants:
             values = [f"{METER_PREFIX}{credit_type}", subscription.id, instants]
-            found |= {claim.id: claim for claim in fetch_rows(LateClaim, CLAIMS_AT, values)}
-    return found
+            late_claims |= {claim.id: claim for claim in fetch_rows(LateClaim, CLAIMS_AT, values)}
+    return late_claims
 
 
 def set_overage_of(ref: str) -> None:

@@ -180,13 +180,13 @@ def compare_budgets(ref: str, at: datetime | None = None) -> list[ComparedBudget
     Args:
         at: at which the plan counts; None: now, by the holder's clock.
     """
-    found = fetch_rows(_Ordered, ORDERED, [ref])
-    if not found or not found[0].holder_id:
+    ordered = fetch_rows(_Ordered, ORDERED, [ref])
+    if not ordered or not ordered[0].holder_id:
         return []
-    holder_id = found[0].holder_id
-    wanted = {budget.key: budget for budget in found[0].budgets_at(at or ledger.time_of(holder_id))}
+    holder_id = ordered[0].holder_id
+    wanted = {budget.key: budget for budget in ordered[0].budgets_at(at or ledger.time_of(holder_id))}
     compared = []
-    for credit_type, keys in groupby(sorted(_known(found[0].id)), key=lambda key: key[0]):
+    for credit_type, keys in groupby(sorted(_known(ordered[0].id)), key=lambda key: key[0]):
         names = [name for _, name in keys]
         account = budgets_now(holder_id=holder_id, credit_type=credit_type, budgets=names)
         compared += [

@@ -39,11 +39,11 @@ class _Billed(NamedTuple):
 def read_late_entries(lock: Lock, subscription: SubscriptionState, items: BillableItems) -> dict[int, LateClaim]:
     """Return the claims on periods billed by entries about which something was recorded since an earlier run, by id."""
     lock.ensure_held(invoice_key(subscription.ref))
-    found: dict[int, LateClaim] = {}
+    late_claims: dict[int, LateClaim] = {}
     if not subscription.holder_id or subscription.usage_seen_until is None:
-        return found
+        return late_claims
     if not any(span.price.is_billed_by_entries() for spans in items.usage.values() for span in spans):
-        return found
+        return late_claims
     for billed in fetch_rows(_Billed, BILLED, [subscription.id]):
         instants = rated_use_changed(
             holder_id=subscription.holder_id,
@@ -54,5 +54,5 @@ def read_late_entries(lock: Lock, subscription: SubscriptionState, items: Billab
         )
         if instants:
             values = [billed.credit_type, billed.rate, subscription.id, instants]
-            found |= {claim.id: claim for claim in fetch_rows(LateClaim, CLAIMS_AT, values)}
-    return found
+            late_claims |= {claim.id: claim for claim in fetch_rows(LateClaim, CLAIMS_AT, values)}
+    return late_claims

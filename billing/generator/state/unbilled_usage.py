@@ -134,9 +134,9 @@ def find_unbilled_usage(
     """
     only = None if subscription_ids is None else list(subscription_ids)
     scope: dict[str, Any] = {"subscriptions": only, "since": recorded_since}
-    found = fetch_rows(UnbilledUsage, NOT_COUNTED, scope)
+    unbilled_usage = fetch_rows(UnbilledUsage, NOT_COUNTED, scope)
     late = fetch_rows(_LateUsage, AFTER_THE_CLAIM, scope)
-    return sorted([*found, *_too_late(late, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))
+    return sorted([*unbilled_usage, *_too_late(late, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))
 
 
 def sum_by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:

@@ -41,12 +41,12 @@ class Command(CommandWithExamples):
                 received, self.stderr, options, "Expiring", "orders", lambda: expire_due(dry_run=True).expired
             ) as stop,
         ):
-            found = expire_due(dry_run=dry_run, stop=stop)
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
+            outcome = expire_due(dry_run=dry_run, stop=stop)
+        code = SIGNALLED + received[0] if received else SOME_FAILED if outcome.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(outcome) | {"exit_code": code}, indent=2))
         else:
             note = " Nothing was written (dry run)." if dry_run else ""
-            self.stdout.write(f"{found.expired:,} expired, {found.failed:,} busy or failed.{note}")
+            self.stdout.write(f"{outcome.expired:,} expired, {outcome.failed:,} busy or failed.{note}")
         if code != DONE:
             sys.exit(code)

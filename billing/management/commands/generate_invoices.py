@@ -353,18 +353,18 @@ def _usage_never_billed(job: Work) -> dict[str, Any]:
     try:
         with transaction.atomic():
             if before is None or known is None:
-                found = look()
+                unbilled = look()
             else:
                 refs = {*known, *(one.subscription for one in look(recorded_since=before.started_at - IN_FLIGHT))}
                 ids = Subscription.objects.filter(ref__in=refs).values_list("id", flat=True)
-                found = look(subscription_ids=list(ids))
-            unsettled = sorted({one.subscription for one in found})
+                unbilled = look(subscription_ids=list(ids))
+            unsettled = sorted({one.subscription for one in unbilled})
             here = concerned(job.filter, unsettled) & (set(job.subscriptions) or set(unsettled))
     except OperationalError as error:
         if sqlstate(error) != QUERY_CANCELED:
             raise
         return {"usage_never_billed": "unknown: the query timed out; --check looks at all usage", UNSETTLED: None}
-    shown = sum_by_reason(one for one in found if one.subscription in here)
+    shown = sum_by_reason(one for one in unbilled if one.subscription in here)
     return {"usage_never_billed": shown, UNSETTLED: unsettled if len(unsettled) <= MOST_UNSETTLED else None}
 
 

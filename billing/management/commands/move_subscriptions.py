@@ -41,15 +41,15 @@ class Command(CommandWithExamples):
                 received, self.stderr, options, "Moving", "subscriptions", lambda: carry_out(dry_run=True).looked_at
             ) as stop,
         ):
-            found = carry_out(dry_run=dry_run, stop=stop)
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
+            counts = carry_out(dry_run=dry_run, stop=stop)
+        code = SIGNALLED + received[0] if received else SOME_FAILED if counts.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(counts) | {"exit_code": code}, indent=2))
         elif dry_run:
-            self.stdout.write(f"{found.looked_at:,} left. Nothing was written (dry run).")
+            self.stdout.write(f"{counts.looked_at:,} left. Nothing was written (dry run).")
         else:
             self.stdout.write(
-                f"{found.looked_at:,} looked at, {found.moved:,} moved, {found.failed:,} failed; they are tried again later."
+                f"{counts.looked_at:,} looked at, {counts.moved:,} moved, {counts.failed:,} failed; they are tried again later."
             )
         if code != DONE:
             sys.exit(code)

@@ -143,10 +143,10 @@ class Keys(KeyWrite):
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(KeysQuery, request)
         page = cursors.requested_page(request, filters)
-        found = reads.api_keys(
+        api_keys = reads.api_keys(
             seen_by=self.key.holder_id, with_labels=self.key.labels, **filters, **page.newest_first(), limit=page.rows_wanted
         )
-        return json_response(page.response_body(found, keyset=lambda key: (key.pk,), body=ApiKeySerializer.body))
+        return json_response(page.response_body(api_keys, keyset=lambda key: (key.pk,), body=ApiKeySerializer.body))
 
     @operation(
         "createKey",

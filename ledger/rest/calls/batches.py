@@ -193,5 +193,5 @@ class Reader:
         try:
             return shape.make(fields)
         except Invalid as error:
-            found = error.facts
-            return InvalidRequest([FieldError(pointer + found["pointer"], found["rule"], found["detail"])])
+            facts = error.facts
+            return InvalidRequest([FieldError(pointer + facts["pointer"], facts["rule"], facts["detail"])])

@@ -461,8 +461,8 @@ class IncomingTransfers(Write):
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.EntryQuery, request)
-        found = reads.incoming_transfers(holder, query["credit_type"])
-        return json_response(response_schemas.IncomingTransfersBodySerializer.body(found))
+        incoming_transfers = reads.incoming_transfers(holder, query["credit_type"])
+        return json_response(response_schemas.IncomingTransfersBodySerializer.body(incoming_transfers))
 
 
 class Budgets(Endpoint):
@@ -489,8 +489,8 @@ class Budgets(Endpoint):
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.BudgetsQuery, request)
         page = cursors.requested_page(request, query)
-        found = reads.page_by_name(reads.budgets(holder, query["credit_type"]), **page.ascending(), limit=page.rows_wanted)
-        return json_response(page.response_body(found, keyset=_name_keyset, body=response_schemas.BudgetBodySerializer.body))
+        page_rows = reads.page_by_name(reads.budgets(holder, query["credit_type"]), **page.ascending(), limit=page.rows_wanted)
+        return json_response(page.response_body(page_rows, keyset=_name_keyset, body=response_schemas.BudgetBodySerializer.body))
 
 
 class BudgetUsage(Endpoint):
@@ -520,7 +520,7 @@ class BudgetUsage(Endpoint):
     def get(self, request: HttpRequest, holder: str, budget: str) -> Response:
         query = read_query(request_schemas.BudgetUsageQuery, request)
         page = cursors.requested_page(request, query)
-        found = reads.budget_usage(
+        budget_usage = reads.budget_usage(
             holder,
             query["credit_type"],
             budget,
@@ -529,9 +529,9 @@ class BudgetUsage(Endpoint):
             **page.ascending(),
             limit=page.rows_wanted,
         )
-        if found is None:
+        if budget_usage is None:
             raise NotFound
-        return json_response(page.response_body(found, keyset=_key_keyset, body=response_schemas.BudgetUseSerializer.body))
+        return json_response(page.response_body(budget_usage, keyset=_key_keyset, body=response_schemas.BudgetUseSerializer.body))
 
 
 def _key_keyset(use: reads.BudgetUse) -> cursors.Keyset:
@@ -642,9 +642,9 @@ class RecurringGrants(Endpoint):
         query = read_query(request_schemas.RecurringGrantsQuery, request)
         page = cursors.requested_page(request, query)
         known = reads.recurring_grants(holder, query["credit_type"])
-        found = reads.page_by_name(known, **page.ascending(), limit=page.rows_wanted)
+        page_rows = reads.page_by_name(known, **page.ascending(), limit=page.rows_wanted)
         body = response_schemas.RecurringGrantBodySerializer.body
-        return json_response(page.response_body(found, keyset=_name_keyset, body=body))
+        return json_response(page.response_body(page_rows, keyset=_name_keyset, body=body))
 
 
 class OneRecurringGrant(Write):
@@ -768,10 +768,10 @@ class OneOverage(Write):
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.EntryQuery, request)
-        found = reads.balance(holder, query["credit_type"])
-        if found.overage is None:
+        balance = reads.balance(holder, query["credit_type"])
+        if balance.overage is None:
             raise OverageNotFound(credit_type=query["credit_type"])
-        return json_response(response_schemas.OverageBodySerializer.body(found))
+        return json_response(response_schemas.OverageBodySerializer.body(balance))
 
     @operation(
         "endOverage",

@@ -62,8 +62,8 @@ class Holds(Write):
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.HoldsQuery, request)
         page = cursors.requested_page(request, query)
-        found = reads.balance(holder, query["credit_type"])
-        holds = reads.page_of_holds(found, **page.ascending(), limit=page.rows_wanted)
+        balance = reads.balance(holder, query["credit_type"])
+        holds = reads.page_of_holds(balance, **page.ascending(), limit=page.rows_wanted)
         return json_response(page.response_body(holds, keyset=_hold_keyset, body=response_schemas.HoldBodySerializer.body))
 
 

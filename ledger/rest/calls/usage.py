@@ -51,8 +51,8 @@ class HolderUsage(Endpoint):
         credit_type, zone = query["credit_type"], ZoneInfo(query["zone"])
         grouping = query.get("group_by") or Grouping()
         since, until = _span(query, holder, credit_type, zone)
-        found = reads.usage(holder, credit_type, since=since, until=until, zone=zone, limit=query["limit"], **grouping._asdict())
-        return json_response(_body(found, grouping))
+        usage = reads.usage(holder, credit_type, since=since, until=until, zone=zone, limit=query["limit"], **grouping._asdict())
+        return json_response(_body(usage, grouping))
 
 
 def _span(query: dict[str, Any], holder: str, credit_type: str, zone: ZoneInfo) -> tuple[datetime, datetime]:

@@ -370,8 +370,8 @@ def _part_granted(
 def _unspent_of(account: AccountState, amounts: Collection[tuple[int, int]]) -> list[Lot]:
     """Return of each of these lots what it has of the amount."""
     by_grant = {lot.grant: lot for lot in account.lots}
-    found = [(by_grant[grant_], amount) for grant_, amount in amounts if grant_ in by_grant]
-    return [lot._replace(remaining=min(lot.remaining, amount)) for lot, amount in found if lot.remaining]
+    unspent = [(by_grant[grant_], amount) for grant_, amount in amounts if grant_ in by_grant]
+    return [lot._replace(remaining=min(lot.remaining, amount)) for lot, amount in unspent if lot.remaining]
 
 
 def _nothing(account: AccountState, request: GrantRequest, present_us: int) -> Entry:

@@ -164,8 +164,8 @@ def _among(looked_at: QuerySet[Any], filtered: QuerySet[Any]) -> tuple[str, tupl
     table = connection.ops.quote_name(looked_at.model._meta.db_table)
     inner, inner_values = looked_at.query.sql_with_params()
     outer, outer_values = filtered.query.sql_with_params()
-    before, found, behind = outer.partition(f"FROM {table}")
-    assert found
+    before, separator, behind = outer.partition(f"FROM {table}")
+    assert separator
     # Aggregates have parameters, which come before those of the rows.
     own = before.count("%s")
     return f"{before}FROM ({inner}) AS {table}{behind}", (*outer_values[:own], *inner_values, *outer_values[own:])

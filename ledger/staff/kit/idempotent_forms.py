@@ -344,8 +344,12 @@ class RequestForm(KeyedForm, Generic[RecordT]):
 def declared_at(shape: Shape[Any], pointer: str) -> Field:
     """Return the field of a request, or of an object in it, at that pointer."""
     name, *rest = pointer.split("/")[1:]
-    found = next(each for each in shape.fields if each.name == name)
-    return declared_at(found.value.shape, "/" + "/".join(rest)) if rest and isinstance(found.value, Nested) else found
+    declared_field = next(each for each in shape.fields if each.name == name)
+    return (
+        declared_at(declared_field.value.shape, "/" + "/".join(rest))
+        if rest and isinstance(declared_field.value, Nested)
+        else declared_field
+    )
 
 
 def sentence(detail: str) -> str:

@@ -251,8 +251,10 @@ class ReadOnlyAdmin(SavedList):
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> tuple[QuerySet[Any], bool]:
         """Return the rows that `searched` finds."""
         word = search_term.strip()
-        found = self.searched(word) if word else Q()
-        return (queryset.filter(found), False) if found is not None else super().get_search_results(request, queryset, word)
+        condition = self.searched(word) if word else Q()
+        return (
+            (queryset.filter(condition), False) if condition is not None else super().get_search_results(request, queryset, word)
+        )
 
     def searched(self, word: str) -> Q | None:
         """Return the rows for a word in the search box; None: those that Django finds by `search_fields`.

@@ -120,10 +120,10 @@ class RowsInput(forms.Widget):
 def rows_of_json(text: str) -> TypedRows:
     """Return the rows of a hidden field, or of an address; a text that is no JSON of rows is no rows."""
     try:
-        found = json.loads(text or "[]")
+        decoded = json.loads(text or "[]")
     except (ValueError, RecursionError):
         return TypedRows()
-    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    rows = [row for row in decoded if isinstance(row, dict)] if isinstance(decoded, list) else []
     return TypedRows({str(name): str(cell) for name, cell in row.items() if cell not in (None, "")} for row in rows)
 
 

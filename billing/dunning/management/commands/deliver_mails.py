@@ -39,13 +39,13 @@ class Command(CommandWithExamples):
             collect_end_signals() as received,
             stop_with_progress(received, self.stderr, options, "Sending", "mails", lambda: deliver_due(dry_run=True).due) as stop,
         ):
-            found = deliver_due(dry_run=dry_run, stop=stop)
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
+            outcome = deliver_due(dry_run=dry_run, stop=stop)
+        code = SIGNALLED + received[0] if received else SOME_FAILED if outcome.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(outcome) | {"exit_code": code}, indent=2))
         elif dry_run:
-            self.stdout.write(f"{found.due:,} due. Nothing was sent (dry run).")
+            self.stdout.write(f"{outcome.due:,} due. Nothing was sent (dry run).")
         else:
-            self.stdout.write(f"{found.due:,} due, {found.sent:,} sent, {found.failed:,} failed.")
+            self.stdout.write(f"{outcome.due:,} due, {outcome.sent:,} sent, {outcome.failed:,} failed.")
         if code != DONE:
             sys.exit(code)

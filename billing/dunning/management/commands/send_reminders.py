@@ -44,12 +44,14 @@ class Command(CommandWithExamples):
             collect_end_signals() as received,
             stop_with_progress(received, self.stderr, options, "Reminding", "invoices", _count) as stop,
         ):
-            found = remind_due(dry_run=dry_run, stop=stop)
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
+            counts = remind_due(dry_run=dry_run, stop=stop)
+        code = SIGNALLED + received[0] if received else SOME_FAILED if counts.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(counts) | {"exit_code": code}, indent=2))
         else:
             note = " Nothing was written (dry run)." if dry_run else ""
-            self.stdout.write(f"{found.reminded:,} reminders, {found.resumed:,} resumed, {found.failed:,} busy or failed.{note}")
+            self.stdout.write(
+                f"{counts.reminded:,} reminders, {counts.resumed:,} resumed, {counts.failed:,} busy or failed.{note}"
+            )
         if code != DONE:
             sys.exit(code)

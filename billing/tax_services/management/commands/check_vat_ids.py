@@ -43,18 +43,18 @@ class Command(CommandWithExamples):
                 received, self.stderr, options, "Looking up", "VAT ids", lambda: check_due(dry_run=True).due
             ) as stop,
         ):
-            found = check_due(dry_run=dry_run, stop=stop)
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.unavailable or found.failed else DONE
+            counts = check_due(dry_run=dry_run, stop=stop)
+        code = SIGNALLED + received[0] if received else SOME_FAILED if counts.unavailable or counts.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(counts) | {"exit_code": code}, indent=2))
         elif not conf.VIES_URL.value:
             self.stdout.write("This deployment looks no VAT ids up: LEDGER_VIES_URL is not set.")
         elif dry_run:
-            self.stdout.write(f"{found.due:,} due. Nobody was asked (dry run).")
+            self.stdout.write(f"{counts.due:,} due. Nobody was asked (dry run).")
         else:
             self.stdout.write(
-                f"{found.due:,} looked up: {found.valid:,} valid, {found.invalid:,} invalid, {found.unavailable:,} without an "
-                f"answer, {found.failed:,} failed; those are tried again later."
+                f"{counts.due:,} looked up: {counts.valid:,} valid, {counts.invalid:,} invalid, {counts.unavailable:,} without "
+                f"an answer, {counts.failed:,} failed; those are tried again later."
             )
         if code != DONE:
             sys.exit(code)

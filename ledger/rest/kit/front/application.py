@@ -450,8 +450,8 @@ def _resolve_path(path: str) -> tuple[Callable[..., Any], Mapping[str, Any], str
 @lru_cache(RESOLVED_LIMIT)
 def _resolved_whole(path: str) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
     """Return the function of a path, the parameters in the path, and its route; `Resolver404` is not cached."""
-    found = get_resolver().resolve(path)
-    return found.func, found.kwargs, route_label(found.route)
+    resolver_match = get_resolver().resolve(path)
+    return resolver_match.func, resolver_match.kwargs, route_label(resolver_match.route)
 
 
 def _with_short_switch_interval(work: Callable[[], Result]) -> Result:

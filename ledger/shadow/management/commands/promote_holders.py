@@ -98,7 +98,7 @@ def _all(size: int) -> Iterator[tuple[list[Move], int]]:
 
 def _moves_of(file: Path) -> list[Move]:
     """Return the holders of a file, each once, in the order of their first rows, with all balances that it says."""
-    found: dict[str, dict[str, int]] = {}
+    moves: dict[str, dict[str, int]] = {}
     with file.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
         for row in reader:
@@ -106,10 +106,10 @@ def _moves_of(file: Path) -> list[Move]:
             if not holder or None in row or None in row.values():
                 why = "has no holder, or another number of cells than the headings"
                 raise CommandError(f"{file}, line {reader.line_num}: {why}. Nothing moved.", returncode=WRONG)
-            balances = found.setdefault(holder, {})
+            balances = moves.setdefault(holder, {})
             if balance:
                 balances[row.get("credit_type") or "credits"] = _whole(file, reader.line_num, balance)
-    return [Move(holder_id=holder, balances=balances) for holder, balances in found.items()]
+    return [Move(holder_id=holder, balances=balances) for holder, balances in moves.items()]
 
 
 def _whole(file: Path, line: int, text: str) -> int:
