@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from psycopg import sql
+
 from tests.benchmarks.measuring import cpu_of_process_us
 from tests.benchmarks.server import KEY, ROOT, BenchmarkServer
 
@@ -34,6 +36,7 @@ def main() -> None:
         _show("The server, per transaction", _server(server))
         _show("Spends that share a transaction, each", _together())
         _show("What a scale is worked out from", _bounds(), unit="")
+        _show("The server, per spend in a group of 8, with parts left out one after the other", _left_out(server))
     finally:
         server.close()
 
@@ -260,6 +263,48 @@ def _bounds() -> dict[str, float]:
         group = _group(size)
         found[f"bytes of log of a spend, {size} in a transaction"] = _least(group, 50, clock=written) / size
         found[f"µs for which a group of {size} keeps its locks"] = _least(group, 50, clock=lambda: time.perf_counter() * 1e6)
+    return found
+
+
+def _left_out(server: BenchmarkServer) -> dict[str, float]:
+    """CPU of a spend in the database server: the opening alone, all, and all without more and more of what checks it."""
+    from django.db import connection, transaction
+
+    from ledger import journal
+    from ledger.database.statements import wait_at_most
+    from ledger.rules.requests import SpendRequest
+
+    connection.ensure_connection()
+    group = _group(8)
+
+    def least(work: Callable[[int], object]) -> float:
+        for number in range(20):  # plans made again
+            work(number)
+        return _least(work, 60, clock=lambda: cpu_of_process_us(connection.connection.info.backend_pid)) / 8
+
+    def opened(number: int) -> None:
+        places = range(8)
+        requests = [
+            SpendRequest(holder_id=f"where-{(number * 37 + place * 11) % HOLDERS}", amount=120, idempotency_key="never used")
+            for place in places
+        ]
+        with transaction.atomic(durable=True):
+            wait_at_most(100)
+            with journal.open(requests, wait=False):
+                pass
+
+    found = {"BEGIN, the opening, COMMIT": least(opened), "a spend": least(group)}
+    with server.superuser() as superuser:
+        superuser.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
+        found["without `follows`"] = least(group)
+        superuser.execute("ALTER TABLE ledger_entry DISABLE TRIGGER USER")
+        found["and without the other triggers"] = least(group)
+        checks = superuser.execute(
+            "SELECT conname FROM pg_constraint WHERE conrelid = 'ledger_entry'::regclass AND contype = 'c'"
+        ).fetchall()
+        for (name,) in checks:
+            superuser.execute(sql.SQL("ALTER TABLE ledger_entry DROP CONSTRAINT {}").format(sql.Identifier(name)))
+        found[f"and without the {len(checks)} CHECK constraints"] = least(group)
     return found
 
 
