@@ -73,7 +73,7 @@ def upcoming_part(ref: str, as_of: Any, zone: tzinfo) -> tuple[str, dict[str, An
     return TITLE, upcoming_table(next_invoices_apart([ref], as_of=as_of, most=INVOICES), zone)
 
 
-class _Row(NamedTuple):
+class _UpcomingLine(NamedTuple):
     """A line of an upcoming invoice."""
 
     made_at: str
@@ -97,16 +97,18 @@ def upcoming_table(found: Sequence[UpcomingInvoice], zone: tzinfo) -> dict[str, 
     )
 
 
-def _rows(one: UpcomingInvoice, zone: tzinfo) -> Iterator[_Row]:
+def _rows(one: UpcomingInvoice, zone: tzinfo) -> Iterator[_UpcomingLine]:
     document = one.document
     money = notation_in(document["currency"]).money
     made_at, total = instant_words(one.as_of, zone), f"{money(document['total_minor'])} {document['currency']}"
     if one.is_first:
         for line in document["lines"]:
-            yield _Row(made_at, total, line["title"], "", money(line["amount_minor"] - line["discount_minor"]), "first invoice")
+            yield _UpcomingLine(
+                made_at, total, line["title"], "", money(line["amount_minor"] - line["discount_minor"]), "first invoice"
+            )
         return
     for line in one.different:
         reasons = ", ".join(REASONS[reason] for reason in line.because)
-        yield _Row(made_at, total, line.title, money(line.before_minor), money(line.after_minor), reasons)
+        yield _UpcomingLine(made_at, total, line.title, money(line.before_minor), money(line.after_minor), reasons)
     if not one.different:
-        yield _Row(made_at, total, "all lines", "", "", "as the invoice before")
+        yield _UpcomingLine(made_at, total, "all lines", "", "", "as the invoice before")

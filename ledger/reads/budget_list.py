@@ -105,7 +105,7 @@ class ShownBudget(NamedTuple):
         return self.settings.name
 
 
-class _Account(NamedTuple):
+class _BudgetAccount(NamedTuple):
     """The budgets of an account at an instant."""
 
     holder_id: str
@@ -179,12 +179,12 @@ def _subject_of_labels(budget: Budget, labels: Mapping[str, str]) -> str | None:
     return counted_subject(budget, _Labelled(labels))
 
 
-class _Named(Protocol):
+class _WithName(Protocol):
     @property
     def name(self) -> str: ...
 
 
-NamedT = TypeVar("NamedT", bound=_Named)
+NamedT = TypeVar("NamedT", bound=_WithName)
 
 
 def page_by_name(
@@ -210,12 +210,12 @@ def _only(budget: Budget, subject: str | None) -> dict[str, Any]:
     return {"only": None, "ending": f", {encode_basestring(subject)}]"}
 
 
-def _account(holder_id: str, credit_type: str) -> _Account | None:
+def _account(holder_id: str, credit_type: str) -> _BudgetAccount | None:
     row = BUDGETS.present.first([parameter(holder_id), parameter(credit_type)])
     if row is None:
         return None
     now_us, account_row, holds = row
-    return _Account(
+    return _BudgetAccount(
         holder_id, credit_type, now_us, account_row, _read_freed(holder_id, credit_type, holds, now_us) if account_row else {}
     )
 
@@ -236,14 +236,14 @@ def _fetch(query: str, parameters: Any) -> list[tuple[Any, ...]]:
         return cursor.fetchall()
 
 
-def _rows(account: _Account, budget: Budget, query: str, **more: Any) -> list[tuple[str, Steps]]:
+def _rows(account: _BudgetAccount, budget: Budget, query: str, **more: Any) -> list[tuple[str, Steps]]:
     rows = _fetch(query, _parameters(account, budget) | more)
     return [
         (subject, _remaining_steps(account, budget, subject, zip(starts, used, strict=True))) for subject, starts, used in rows
     ]
 
 
-def _parameters(account: _Account, budget: Budget) -> dict[str, Any]:
+def _parameters(account: _BudgetAccount, budget: Budget) -> dict[str, Any]:
     window = budget.window_at(account.now_us)
     return {
         "holder_id": account.holder_id,
@@ -254,12 +254,12 @@ def _parameters(account: _Account, budget: Budget) -> dict[str, Any]:
     }
 
 
-def _remaining_steps(account: _Account, budget: Budget, subject: str, steps: Iterable[tuple[int, int]]) -> Steps:
+def _remaining_steps(account: _BudgetAccount, budget: Budget, subject: str, steps: Iterable[tuple[int, int]]) -> Steps:
     """The steps without what expired holds give back."""
     return {start_us: max(0, used - account.freed.get((budget.setting, subject, start_us), 0)) for start_us, used in steps}
 
 
-def _show_budget(account: _Account, budget: Budget) -> ShownBudget:
+def _show_budget(account: _BudgetAccount, budget: Budget) -> ShownBudget:
     rows = _rows(account, budget, MOST_USED, limit=SHOWN_SUBJECTS)
     [(subjects,)] = _fetch(SUBJECTS, _parameters(account, budget)) if len(rows) == SHOWN_SUBJECTS else [(len(rows),)]
     usage = [_use(account, budget, subject, steps) for subject, steps in rows if any(steps.values())]
@@ -269,7 +269,7 @@ def _show_budget(account: _Account, budget: Budget) -> ShownBudget:
     return ShownBudget(account.holder_id, account.credit_type, budget, from_us(account.now_us), usage, subjects)
 
 
-def _use(account: _Account, budget: Budget, subject: str, steps: Steps) -> BudgetUse:
+def _use(account: _BudgetAccount, budget: Budget, subject: str, steps: Steps) -> BudgetUse:
     now_us = account.now_us
     used, resets_us = budget.used(steps, now_us), budget.resets_us(steps, now_us, budget.limit)
     return BudgetUse(

@@ -83,7 +83,7 @@ class FeedEntry(NamedTuple):
 COLUMNS: Final = {**SHOWN, "refusal": ("e.refusal::text", orjson.loads)}
 
 
-class _Row(NamedTuple):
+class _ScannedRow(NamedTuple):
     found: FeedEntry
     is_wanted: bool
     scanned: int
@@ -178,7 +178,7 @@ def search_entries(
 
 
 def _scan(statement: Statement, values: dict[str, Any], limit: int) -> Scan:
-    rows: list[_Row] = statement.read({name: parameter(values[name]) for name in statement.parameters})
+    rows: list[_ScannedRow] = statement.read({name: parameter(values[name]) for name in statement.parameters})
     wanted_rows = [row.found for row in rows if row.is_wanted]
     ended = len(wanted_rows) <= limit and (not rows or rows[0].scanned < values["many"])
     return Scan(wanted_rows[:limit], rows[-1].found if rows else None, ended)
@@ -202,9 +202,9 @@ def _make_statement(name: str, source: str, newest: bool, behind: str) -> Statem
     return Statement(f"entries_{name}", sql, loaders, row=_row)
 
 
-def _row(values: list[Any]) -> _Row:
+def _row(values: list[Any]) -> _ScannedRow:
     *shown, refusal, is_wanted, scanned = values
-    return _Row(FeedEntry(ShownEntry._make(shown), refusal), is_wanted, scanned)
+    return _ScannedRow(FeedEntry(ShownEntry._make(shown), refusal), is_wanted, scanned)
 
 
 # Of one holder ---------------------------------------------------------------------------------------

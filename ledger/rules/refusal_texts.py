@@ -61,14 +61,14 @@ def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> l
 def _fill_text(refused: type[Refused], text: str, facts: Mapping[str, Any], unit: CreditUnit, at: datetime) -> str:
     """Return the text with the facts; `over` is by how much the requested credits exceed those that there are."""
     counted = {name for name, declared in annotations_of(refused).items() if isinstance(declared.value, Credits)}
-    filled = {name: _Fact(value, unit if name in counted else None, at) for name, value in facts.items()}
+    filled = {name: _TextFact(value, unit if name in counted else None, at) for name, value in facts.items()}
     if facts.get("requested") is not None:
         rest = sum(facts[name] for name in counted - {"requested"})
-        filled["over"] = _Fact(facts["requested"] - rest, unit, at)
+        filled["over"] = _TextFact(facts["requested"] - rest, unit, at)
     return text.format(**filled)
 
 
-class _Fact(NamedTuple):
+class _TextFact(NamedTuple):
     """A fact in a text: credits as a number, with their unit, or as their verb; a kind of entry; anything else as it is.
 
     A subject or a time that may be null is written with its preposition, or not at all.

@@ -118,7 +118,7 @@ def _state_at(at: datetime, balance: int | None, spendable: int, holds: str, ove
     return StateAt(at, spendable + released + overdraft, balance)
 
 
-class _Used(NamedTuple):
+class _CreditsUsed(NamedTuple):
     kind: str
     amount: int
     drawn: list[list[int]]
@@ -133,7 +133,7 @@ def pace(holder_id: str, credit_type: str, *, first_at: datetime | None, now: da
     """
     with connection.cursor() as cursor:
         cursor.execute(NEWEST, [holder_id, credit_type])
-        newest = [_Used(*row) for row in cursor.fetchall()]
+        newest = [_CreditsUsed(*row) for row in cursor.fetchall()]
     # A grant can count from any time; all others count from their decision, in the order of their numbers.
     rows = [row for row in newest if not KINDS[row.kind].has_own_time]
     times = [row.effective_at for row in rows[-1:]]

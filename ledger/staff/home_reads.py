@@ -121,7 +121,7 @@ def refused(*, now: datetime) -> RefusalCounts:
     return RefusalCounts(since, hours, Counter(code for _, code in rows).most_common(5), len(rows) < REFUSALS_COUNTED)
 
 
-class _Used(NamedTuple):
+class _RecordedUse(NamedTuple):
     """The use that an entry records."""
 
     kind: str
@@ -137,7 +137,7 @@ def lately(*, now: datetime) -> Lately:
     if not rows:
         return Lately([], None, now)
     since = max(min(recorded_at for *_, recorded_at, _, _ in rows), now - PACE)
-    used: dict[tuple[str, str], list[_Used]] = {}
+    used: dict[tuple[str, str], list[_RecordedUse]] = {}
     by_model: dict[str, Counter[str]] = {}
     by_holder: dict[str, Counter[str]] = {}
     for holder_id, credit_type, kind, amount, drawn, recorded_at, effective_at, model in rows:
@@ -145,7 +145,7 @@ def lately(*, now: datetime) -> Lately:
             continue
         of_account = used.setdefault((holder_id, credit_type), [])
         if effective_at >= since:
-            entry = _Used(kind, amount, drawn)
+            entry = _RecordedUse(kind, amount, drawn)
             of_account.append(entry)
             if taken := taken_by(entry):
                 by_model.setdefault(credit_type, Counter())[model] += taken
@@ -155,8 +155,8 @@ def lately(*, now: datetime) -> Lately:
     return Lately([_running(balance, used, since, now) for balance in balances], since, now, by_model, by_holder)
 
 
-def _running(balance: Balance, used: dict[tuple[str, str], list[_Used]], since: datetime, now: datetime) -> Running:
-    entries: Sequence[_Used] = used[balance.holder_id, balance.credit_type]
+def _running(balance: Balance, used: dict[tuple[str, str], list[_RecordedUse]], since: datetime, now: datetime) -> Running:
+    entries: Sequence[_RecordedUse] = used[balance.holder_id, balance.credit_type]
     return Running(balance, burn_rate(entries, since=since, now=now))
 
 

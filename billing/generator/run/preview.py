@@ -46,7 +46,7 @@ _Whose = tuple[str, str | None]
 """The customer, and the subscription or, of a consolidated invoice, None."""
 
 
-class _Due(NamedTuple):
+class _DueAfter(NamedTuple):
     """A row of DUE_AFTER."""
 
     ref: str
@@ -129,7 +129,7 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
         for customer_ref in list(consolidating(due_filter, refs)):
             show(consolidate(customer_ref, Turns(due_filter, had_turn, among=refs), options))
             shown.rows_stay()
-        later = [one for one in fetch_rows(_Due, DUE_AFTER, {"refs": list(refs)}) if one.due_at > as_of]
+        later = [one for one in fetch_rows(_DueAfter, DUE_AFTER, {"refs": list(refs)}) if one.due_at > as_of]
         if len(upcoming_invoices) >= most or not later:
             break
         as_of = min(one.due_at for one in later)
