@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.amount_forms import AMOUNT_WRITTEN, AmountForm, major
-from billing.admin.cells import MORE_ROWS, money_column
+from billing.admin.cells import MORE_ROWS, by_pk, document_link, money_column
 from billing.documents.credit_refunds import NewCreditRefund, refund, refund_in
 from billing.models import CreditNote, CreditRefund, Customer, Invoice
 from billing.rating.money import money_text
@@ -111,13 +111,15 @@ def credit_table(customer: Customer) -> dict[str, Any]:
 
 def refunds_table(customer: Customer) -> dict[str, Any]:
     """Return what was paid out to a customer, the newest first."""
+    refunds = list(CreditRefund.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS])
+    invoices = by_pk(Invoice, [row.invoice_id for row in refunds])
     return table_of(
-        CreditRefund.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS],
+        refunds,
         ("Refund", "pk"),
         money_column("Paid out", "amount_minor"),
         ("Reference", "reference"),
         ("Reason", "reason"),
-        ("Invoice", lambda row: row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}") if row.invoice_id else ""),
+        ("Invoice", lambda row: document_link(invoices.get(row.invoice_id))),
         ("Actor", "actor"),
         columns.instant("Recorded", "recorded_at"),
     )

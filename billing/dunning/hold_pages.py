@@ -6,6 +6,7 @@ from typing import Any
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
+from billing.admin.cells import by_pk, document_link
 from billing.dunning.holds import NewHoldRelease, NewReminderHold, hold_reminders, release_hold
 from billing.dunning.models import ReminderHold
 from billing.models import Customer, Invoice
@@ -133,9 +134,11 @@ def holds_table(about: Invoice | Customer) -> dict[str, Any]:
         of_it = Q(invoice_id=about.pk) | Q(invoice_id=None, customer_id=about.customer_id)
     else:
         of_it = Q(customer_id=about.pk)
+    holds = list(ReminderHold.objects.filter(of_it).order_by("-pk")[:50])
+    invoices = by_pk(Invoice, [row.invoice_id for row in holds])
     return table_of(
-        ReminderHold.objects.filter(of_it).order_by("-pk")[:50],
-        ("Of", lambda row: "all invoices" if row.invoice_id is None else f"invoice {row.invoice_id}"),
+        holds,
+        ("Of", lambda row: "all invoices" if row.invoice_id is None else document_link(invoices.get(row.invoice_id))),
         columns.instant("Since", "recorded_at"),
         ("By", "actor"),
         ("Why", "reason"),

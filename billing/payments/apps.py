@@ -130,7 +130,7 @@ def _refund_payment_of(model_admin: Any, request: Any, invoice: Any) -> Any:
 def _has_refundable_payment(invoice: Any) -> bool:
     from billing.payments.intent_orders import refundable_intent_of
 
-    return invoice.amount_paid_minor > 0 and refundable_intent_of(invoice) is not None
+    return refundable_intent_of(invoice) is not None
 
 
 def _search(request: Any, word: str) -> "list[Found]":

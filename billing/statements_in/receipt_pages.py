@@ -1,5 +1,6 @@
 """Pages of bank receipts: what statements say came in, what it paid, and what is left for a person."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from billing.additions import transfer_orders
-from billing.admin.cells import money_column
+from billing.admin.cells import by_pk, money_column
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice
@@ -29,9 +30,9 @@ from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 COLOURS = {"left": "warning", "booked": "success", "put_aside": "info"}
 
 
-def _link_to_paid(row: BankReceipt) -> Any:
+def _link_to_paid(row: Any) -> Any:
     if row.invoice_id:
-        return row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}")
+        return row_link(Invoice, row.invoice_id, f"invoice {row.invoice}")
     if row.payment_intent_id:
         orders, name = transfer_orders(), f"payment intent {row.payment_intent_id}"
         return name if orders is None else row_link(orders.model, row.payment_intent_id, name)
@@ -77,6 +78,12 @@ class BankReceiptAdmin(ReadOnlyAdmin):
         fits = Q(state=values["state"]) if "state" in values else Q()
         fits &= Q(account=values["account"]) if "account" in values else Q()
         return FilteredRows(rows=cl.queryset, fits=fits).page(cursor, most=cl.page_rows)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """With the invoice that each receipt pays."""
+        invoices = by_pk(Invoice, [row.invoice_id for row in rows])
+        for row in rows:
+            row.invoice = invoices.get(row.invoice_id)
 
     def searched(self, word: str) -> Q:
         """By its name, which is the payment's id, or by the bank's reference."""

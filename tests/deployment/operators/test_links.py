@@ -30,6 +30,7 @@ from billing.models import Customer, Run, RunResult, SuspendedBilling, VatLookup
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
+from billing.orders.plans import change_plan_sale
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.orders.tax_declarations import NewTax, declare
 from billing.payments.models import PaymentIntent, TopUp
@@ -58,14 +59,17 @@ PAGES_OF_A_VIEW = 4
 """How many pages of a view are opened; of those with the same filters one."""
 PAGES_OF_ENTRIES = 6
 """Entries of each kind have other buttons."""
-MOST_PAGES = 400
+MOST_PAGES = 450
 WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
 """What a page shows where somebody forgot to write a value for people."""
 CODED = re.compile(r"minor units?\b|\bmajor units?\b|\bin cents\b|(?<!--format )\bJSON\b(?! file)", re.IGNORECASE)
 """What a form says where an operator would have to know how the API writes a value."""
 MONEY_WITHOUT_CURRENCY = re.compile(r'id="[^"]*_currency"[^>]*></span>')
-WITHOUT_LINK = {"autocomplete", "billing_plan_examples", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
+WITHOUT_LINK = {
+    "autocomplete", "billing_plan_examples", "jsi18n", "ledger_references", "login", "logout", "password_change_done",
+    "view_on_site",
+}  # fmt: skip
 """Views that are called by scripts, or lead somewhere else."""
 WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_account_test_clock", "billing_journal"}
 """Rows without a page of their own, and what only a deployment for tests or a closed month links to."""
@@ -113,6 +117,8 @@ class Walk:
     views: dict[str, str] = field(default_factory=dict)
     forms: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    pages: set[str] = field(default_factory=set)
+    """The addresses of those that are HTML, and lead nowhere else."""
 
     def begin_at(self, *addresses: str) -> "Walk":
         """Open these pages and those that they lead to, the nearest first, as far as the bounds of this module go."""
@@ -144,6 +150,8 @@ class Walk:
         body = response.getvalue()
         if not response["Content-Type"].startswith("text/html"):
             return
+        if here == address and view_of(address) != "search":
+            self.pages.add(address)
         links = Links(body.decode())
         if values := PYTHON_VALUE.findall(WITHOUT_TEXT.sub(" ", body.decode())):
             self.wrong.append(f"{values} on {address}")
@@ -257,6 +265,7 @@ def billing_of_everything() -> list[str]:
     give_subscription_coupon(ref=trial.ref, code="ONLY-ONE")
     declare(NewTax(code="ca-gst", name="GST", rate=Decimal(5), country="CA", valid_from=now.date()), actor="key:shop")
     create_meter(code="tokens", expression="properties.input_tokens * 1.5")
+    retired = change_plan_sale(plan=PlanFactory(code="yesteryear", prices=[recurring()]).code, on_sale=False)
     VatLookup.objects.create(customer_id=owner.pk, vat_id="DE999999999", outcome="valid", asked_at=now)
     SubscriptionFactory(ref="WAITING-1", plan=PlanFactory(prices=[recurring()]).code, started_at=now, starts_when_paid=True)
     SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
@@ -291,13 +300,20 @@ def billing_of_everything() -> list[str]:
     )  # fmt: skip
     for key, operation, balance in (("seen", "grant", 5), ("differs", "spend", 9)):
         observe(holder_id="ada", idempotency_key=key, operation=operation, amount=5, balance=balance)
-    return ["WAITING-1", trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
+    assert paid.number is not None
+    return [paid.number, retired.code, "WAITING-1", trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
+
+
+def words_for_everything() -> list[str]:
+    """Make an example of each row; return what finds them with Ctrl+K, those that few links lead to first."""
+    of_ledger = ledger_of_everything()
+    return billing_of_everything() + of_ledger
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("roles", [("administrator", "support"), tuple(ROLES)])
 def test_each_role_is_shown_what_it_may_open_and_nothing_else(roles: tuple[str, ...]) -> None:
-    words = ledger_of_everything() + billing_of_everything()
+    words = words_for_everything()
     start = ["/admin/", *(f"/admin/search/?s={word}" for word in words)]
     walks = {role: Walk(client_of_role(role)).begin_at(*start) for role in roles}
     opened = {address: view for walk in walks.values() for address, view in walk.views.items()}

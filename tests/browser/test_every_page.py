@@ -1,0 +1,82 @@
+"""Each page of the operators, found by its links, by axe and by keyboard: light and dark, in a wide and in a narrow window.
+
+A page is forgotten by nobody: the pages are those to which the walk of tests/deployment/operators/test_links.py comes, and it
+comes to each view. Each page is loaded once for each look.
+"""
+
+from typing import Any, Final, Literal, NamedTuple
+
+import pytest
+from django.test import Client
+
+from tests.browser.chromium import Chromium, Visit, site_of
+from tests.browser.test_accessibility import violations
+from tests.browser.test_keyboard import walk, walk_from_the_skip_link
+from tests.deployment.operators.test_links import Walk, linked_views, words_for_everything
+from tests.ledger.staff.admin_site import operator
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+LOOKS: Final[tuple[tuple[Literal["light", "dark"], int], ...]] = (("light", 1400), ("dark", 1400), ("light", 390))
+HEIGHT: Final = 900
+
+
+class Fault(NamedTuple):
+    """What is wrong on a page: how it was looked at, and what was found."""
+
+    address: str
+    how: str
+    found: Any
+
+
+def pages_of(client: Client) -> dict[str, str]:
+    """The address of a page of each view of the admin; asserts that there is one of each view."""
+    links = Walk(client).begin_at("/admin/", *(f"/admin/search/?s={word}" for word in words_for_everything()))
+    assert linked_views() - set(links.views.values()) == set()
+    pages: dict[str, str] = {}
+    for address, view in links.views.items():
+        if address in links.pages:
+            pages.setdefault(view, address)
+    return pages
+
+
+def faults_of(visit: Visit, address: str) -> list[Fault]:
+    """Look at one page in every way."""
+    faults = []
+
+    def note(how: str, found: Any) -> None:
+        if found:
+            faults.append(Fault(address, how, found))
+
+    for theme, width in LOOKS:
+        visit.page.emulate_media(color_scheme=theme)
+        visit.page.set_viewport_size({"width": width, "height": HEIGHT})
+        visit.open(f"{visit.url}{address}")
+        note(f"{theme}, {width}, wider than the window", visit.is_wider_than_the_window)
+        note(f"{theme}, {width}, axe", violations(visit))
+        if theme == "light":
+            found = walk(visit) if visit.is_narrow else walk_from_the_skip_link(visit)
+            note(f"{width}, keyboard", {kind: told for kind, told in found.items() if told})
+    note("the browser complains", [*visit.complaints])
+    visit.complaints.clear()
+    return faults
+
+
+def look_at(visit: Visit, address: str) -> list[Fault]:
+    """The same; a page that cannot be looked at is a fault too, and the others are looked at all the same."""
+    try:
+        return faults_of(visit, address)
+    except Exception as error:
+        return [Fault(address, "cannot be looked at", f"{type(error).__name__}: {str(error)[:500]}")]
+
+
+def test_each_page_is_accessible_by_axe_and_by_keyboard_in_both_widths_light_and_dark(chromium: Chromium) -> None:
+    client = operator()
+    pages = pages_of(client)
+
+    def look(visit: Visit) -> list[Fault]:
+        return [fault for address in pages.values() for fault in look_at(visit, address)]
+
+    with site_of(client) as site:
+        faults = chromium.look(site.url, look)
+    assert faults == [], "\n".join(map(str, faults))
