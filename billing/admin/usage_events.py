@@ -106,7 +106,7 @@ def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
         ("Properties", lambda event: pairs(event.properties)),
         columns.code("Key", "idempotency_key"),
         columns.instant("Recorded", "recorded_at"),
-        ("", lambda event: _correction(event, by_target.get(event.idempotency_key))),
+        ("Correction", lambda event: _correction(event, by_target.get(event.idempotency_key))),
     )
 
 

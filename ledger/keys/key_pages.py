@@ -152,7 +152,7 @@ class RotationForm(forms.Form):
         super().__init__(*args, **kwargs)
         value = next(each.value for each in declared_fields(api_keys.RotationRequest) if each.name == "former_until")
         self.fields["former_until"] = made("former_until", value, FORMER_UNTIL)
-        self.fields["former_until"].initial = timezone.now() + timedelta(days=1)
+        self.fields["former_until"].initial = f"{timezone.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"
 
 
 @admin.register(ApiKey)

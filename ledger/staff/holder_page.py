@@ -300,7 +300,7 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
         ("Mode", lambda row: f"{row[0].settings.mode}, exceeded" if row[1] and row[1].is_exceeded else row[0].settings.mode),
         ("Set by", lambda row: _set_by(row[0])),
         ("Resets", lambda row: timestamp(row[1].resets_at) if row[1] and row[1].resets_at else ""),
-        *([("", lambda row: _setting_link(account, "budget", row[0].name, "end_budget", "End"))] if may_change else []),
+        *([("Action", lambda row: _setting_link(account, "budget", row[0].name, "end_budget", "End"))] if may_change else []),
     )
     more = [f"{budget.name}: {budget.subjects:,}" for budget in budgets if budget.subjects > ROWS_OF_A_BUDGET]
     if more:
@@ -342,7 +342,7 @@ def _recurring_grants(request: HttpRequest, account: Balance, unit: CreditUnit) 
         ("Credits", lambda row: expiry_words(row.terms, unit.number)),
         ("Next", lambda row: timestamp(row.next_at) if row.next_at else "finished"),
         ("Last", _last_of),
-        *([("", lambda row: link(row, "end_recurring_grant", "End"))] if may_change else []),
+        *([("Action", lambda row: link(row, "end_recurring_grant", "End"))] if may_change else []),
     )
     return [{"title": "Recurring grants", "table": table, "empty": ""}]
 

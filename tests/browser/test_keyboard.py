@@ -46,7 +46,9 @@ HERE = """() => {
     if (!each || each === document.body) return null;
     const style = getComputedStyle(each);
     const marked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== "none";
-    const { left, right, top, bottom } = each.getBoundingClientRect();
+    const box = each.getBoundingClientRect();
+    const [left, right] = [Math.max(box.left, 0), Math.min(box.right, innerWidth)];
+    const [top, bottom] = [Math.max(box.top, 0), Math.min(box.bottom, innerHeight)];
     const points = [0.05, 0.5, 0.95].flatMap(x =>
         [0.1, 0.5, 0.9].map(y => [left + (right - left) * x, top + (bottom - top) * y]));
     const seen = points.some(([x, y]) => {
@@ -56,7 +58,7 @@ HERE = """() => {
     });
     return [each.dataset.walked ?? null, marked, seen, each.outerHTML.slice(0, 160).replace(/\\s+/g, " ")];
 }"""
-"""What has the focus: its number, whether it is marked, and whether one of nine points of it has nothing above it."""
+"""What has the focus: its number, whether it is marked, and whether one of nine points of its part in the window is seen."""
 AHEAD = """() => [...document.querySelectorAll("[tabindex]")]
     .filter(each => each.tabIndex > 0).map(each => each.outerHTML.slice(0, 160))"""
 

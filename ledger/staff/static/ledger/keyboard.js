@@ -54,3 +54,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   openByKey(event.target);
 });
+// Django's lists of groups and permissions have a sign with a name that is only for pictures.
+addEventListener("load", () => setTimeout(() => {
+  for (const each of document.querySelectorAll(".help-tooltip[aria-label]")) each.setAttribute("role", "img");
+}));

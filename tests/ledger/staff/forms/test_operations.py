@@ -320,6 +320,12 @@ def label_rows(*labels: tuple[str, str]) -> dict[str, str]:
     return {name: text for row in rows for name, text in row.items()}
 
 
+def test_the_form_of_a_rotation_begins_with_a_day_from_now_as_a_browser_takes_it(client):
+    key, _ = api_keys.create_api_key(name="first", scopes=["ledger:read"])
+    form = client.get(f"/admin/ledger_keys/apikey/{key.pk}/rotate/").content.decode()
+    assert re.search(r'name="former_until" value="\d{4}-\d\d-\d\dT\d\d:\d\d"', form)
+
+
 def test_a_key_gets_the_labels_of_the_form_and_the_page_shows_them(client):
     form = {"name": "red.ada", "scopes": ["ledger:spend"]} | label_rows(("team", "red"), ("", ""), (" member", "ada"))
     assert client.post(NEW_KEY, form).status_code == 200
