@@ -36,7 +36,9 @@ function openByKey(opener) {
 }
 
 function closeByKey() {
-  const opener = [...openers.keys()].find((each) => stateOf(each) && openers.get(each) !== "sidebarDesktopOpen");
+  const open = [...openers.keys()].filter((each) => stateOf(each) && openers.get(each) !== "sidebarDesktopOpen");
+  // The sidebar has a second button of its own, which disappears with it.
+  const opener = open.find((each) => each.opensBefore) ?? open[0];
   if (!opener) return;
   Alpine.$data(opener)[openers.get(opener)] = false;
   opener.focus();
