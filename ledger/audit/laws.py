@@ -55,7 +55,8 @@ LAWS: dict[str, str] = {
     "claims": "What is claimed is what requests claimed, less what was taken back of credits that came back. The next entries "
     "take it back, so that no open lot is claimed.",
     "recurring": "What is due of a recurring grant is what its entries say, and so is when one of the account is due next. "
-    "Parts are those that the terms name. Periods that were skipped had left nothing.",
+    "Parts are those that the terms name. What rolls over is at most the cap of the period that begins. "
+    "Periods that were skipped had left nothing.",
     "register": "Each row of a registered table is as its trigger registered it, and none is missing. Another row was changed, "
     "deleted or added while triggers were off: compare it with a backup.",
     "identity": "Over all accounts: granted + transferred in + refunded = balance + held + spent + expired + revoked + "

@@ -174,7 +174,7 @@ def test_control_without_the_lock_the_other_is_told_that_its_own_name_is_taken(
         return (check() or insert()), True
 
     monkeypatch.setattr(delegation, "insert_once", look_first)
-    monkeypatch.setattr(delegation, "_locked", lambda call: (ApiKey.objects.get(pk=asker.pk), None))
+    monkeypatch.setattr(delegation, "_lock_keys", lambda call: (ApiKey.objects.get(pk=asker.pk), None))
     make = make_another(unique("key"), secret)
     assert isinstance(race(raw_connection(autocommit=True), asker, make, make), KeyNameTaken)
 
@@ -194,7 +194,7 @@ def test_control_a_key_that_is_judged_by_a_look_makes_another_while_it_is_revoke
 ) -> None:
     asker, secret = key
     name = unique("key")
-    monkeypatch.setattr(delegation, "_locked", lambda call: (api_keys.find_api_key(secret), None))
+    monkeypatch.setattr(delegation, "_lock_keys", lambda call: (api_keys.find_api_key(secret), None))
     second = race(raw_connection(autocommit=True), asker, api_keys.revoke_api_key, make_another(name, secret), waits=False)
     assert isinstance(second, KeyAnswer)
     assert api_keys.find_api_key(secret) is None
@@ -291,7 +291,7 @@ def test_control_keys_that_are_locked_in_the_order_of_the_call_wait_for_each_oth
         have_first.wait()
         return asker, keys.get(pk=call.target_id)
 
-    monkeypatch.setattr(delegation, "_locked", locked_one_by_one)
+    monkeypatch.setattr(delegation, "_lock_keys", locked_one_by_one)
     answers = rotate_each_other(*key, other, other_secret)
     assert any(isinstance(answer, Exception) for answer in answers), "a deadlock: the server ends one of them, or both give up"
 

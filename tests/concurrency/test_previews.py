@@ -305,7 +305,7 @@ def test_a_preview_whose_amendment_was_overtaken_is_computed_again(committed_db:
     subscription = monthly()
     end = partial(amend, subscription, at(2), sets_end=True, ends_at=at(3))
     with once_the_snapshot_is_taken(end) as computed:
-        shown = calls_of_previews._shown(subscription.customer.ref, two_units(subscription))
+        shown = calls_of_previews._show_preview(subscription.customer.ref, two_units(subscription))
     # 20.00 for January and for February, with the end that came in between.
     assert [one["invoice"]["subtotal_minor"] for one in shown["invoices"]] == [4000]
     assert len(computed) == 2
@@ -319,15 +319,15 @@ def test_without_another_try_the_number_of_the_amendment_is_taken(committed_db: 
         once_the_snapshot_is_taken(partial(amend, subscription, at(2), paused=True)),
         pytest.raises(SequenceTaken),
     ):
-        calls_of_previews._shown(subscription.customer.ref, two_units(subscription))
+        calls_of_previews._show_preview(subscription.customer.ref, two_units(subscription))
 
 
 def test_a_subscription_that_is_billed_beside_the_preview_is_busy(committed_db: None) -> None:
     subscription = monthly()
     bill = partial(generator.generate, ref=subscription.ref, options=Options(as_of=AS_OF))
     with once_the_snapshot_is_taken(bill), pytest.raises(InvoiceGenerationBusy):
-        calls_of_previews._shown(subscription.customer.ref, {"invoices": 1})
-    assert calls_of_previews._shown(subscription.customer.ref, {"invoices": 1})["invoices"]
+        calls_of_previews._show_preview(subscription.customer.ref, {"invoices": 1})
+    assert calls_of_previews._show_preview(subscription.customer.ref, {"invoices": 1})["invoices"]
 
 
 @contextmanager
@@ -347,7 +347,7 @@ def new_order() -> tuple[str, dict[str, Any]]:
 def test_two_previews_of_orders_do_not_wait_for_each_other(committed_db: None) -> None:
     customer, body = new_order()
     with ordered_in_another_preview(calls_of_previews.NOT_ORDERED), waits_bounded(0.3):
-        shown = elsewhere(lambda: calls_of_previews._shown(customer, body))
+        shown = elsewhere(lambda: calls_of_previews._show_preview(customer, body))
     assert [one["invoice"]["subscription"] for one in shown["invoices"]] == [calls_of_previews.NOT_ORDERED]
 
 
@@ -359,7 +359,7 @@ def test_with_one_name_for_all_they_would_wait(committed_db: None) -> None:
 
     def shown() -> Any:
         with waits_bounded(0.3):
-            return calls_of_previews._shown(customer, body)
+            return calls_of_previews._show_preview(customer, body)
 
     same = mock.Mock(hex="same")
     with (

@@ -76,7 +76,7 @@ def test_a_node_that_only_this_machine_does_not_reach_is_a_warning(
     def unreachable(*arguments: object) -> None:
         raise node_checks.psycopg.OperationalError("no route")
 
-    monkeypatch.setattr(node_checks, "_asked", unreachable)
+    monkeypatch.setattr(node_checks, "_ask_node", unreachable)
     found = findings("Node")
     assert [each.state for each in found] == [CheckState.OK] + [CheckState.WARNING] * len(cluster.workers)
     assert all("answers the coordinator but not this machine: no route" in each.text for each in found[1:])

@@ -652,7 +652,7 @@ def test_after_a_client_that_hung_up_no_more_of_a_file_is_read() -> None:
 )  # fmt: skip
 def test_a_path_of_a_holder_leads_where_its_resolution_does(path: str) -> None:
     for _ in range(2):
-        function, taken, _ = front._resolved(path)
+        function, taken, _ = front._resolve_path(path)
         found = get_resolver().resolve(path)
         assert (function, taken) == (found.func, found.kwargs)
 
@@ -666,7 +666,7 @@ def test_a_path_of_a_holder_leads_where_its_resolution_does(path: str) -> None:
     ],
 )  # fmt: skip
 def test_control_what_is_no_path_of_a_holder_leads_nowhere(path: str) -> None:
-    for resolve in (front._resolved, get_resolver().resolve):
+    for resolve in (front._resolve_path, get_resolver().resolve):
         with pytest.raises(Resolver404):
             resolve(path)
 
@@ -686,7 +686,7 @@ def test_whoever_waits_for_news_is_told_that_the_client_has_hung_up() -> None:
         return {"type": "http.disconnect"}
 
     async def wait() -> None:
-        async with front._gone(receive, partial(told.append, "gone")) as gone:
+        async with front._watch_client(receive, partial(told.append, "gone")) as gone:
             await gone
             await asyncio.sleep(0)
 
@@ -697,6 +697,6 @@ def test_whoever_waits_for_news_is_told_that_the_client_has_hung_up() -> None:
 def test_a_path_is_resolved_once_for_all_holders() -> None:
     front._resolved_whole.cache_clear()
     for holder in ("ada", "ben"):
-        _, taken, route = front._resolved(f"/v1/holders/{holder}/balance")
+        _, taken, route = front._resolve_path(f"/v1/holders/{holder}/balance")
         assert (taken, route) == ({"holder": holder}, "/v1/holders/{holder}/balance")
     assert front._resolved_whole.cache_info().misses == 1
