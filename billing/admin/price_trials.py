@@ -56,7 +56,7 @@ class PriceTrialForm(OrderForm, RequestForm[NewPriceTrial]):
         "price": Shown(
             label="Price", help="The key of a usage price, such as tokens; overage for what is used beyond the credits."
         ),
-        "months": Shown(label="Months", help="Periods that ended within so many months count."),
+        "months": Shown(label="Months", help="Periods that ended within this number of months count."),
         "model": forms.ChoiceField(
             label="Instead of it",
             choices=[(name, TITLES[name]) for name in OVERAGE_MODELS],

@@ -119,7 +119,7 @@ def _least(
     """Return what a request takes in the round with the least.
 
     Args:
-        empty_every: empty the caches before each group of so many requests; that takes time, which does not count.
+        empty_every: empty the caches before each group of this number of requests; that takes time, which does not count.
     """
     size = empty_every or TIMES
 

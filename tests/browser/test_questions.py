@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 MOST_CLICKS, MOST_TABS, PATIENCE_MS = 2, 250, 15_000
 ANSWERED = 59
-"""So many of the 59 are answered; the aim is 56."""
+"""This number of the 59 is answered; the aim is 56."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST_FIRST
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
 from pathlib import Path
@@ -106,3 +108,9 @@ def test_make_test_leaves_out_what_the_marks_leave_to_make_check_and_make_prove(
 def test_a_slow_test_of_no_part_is_refused(tmp_path: Path) -> None:
     said = collect(small_suite(tmp_path, "elsewhere"), "slow")
     assert "test_long is slow, and its folder is of no part" in said
+
+
+def test_each_of_the_longest_files_is_there_once() -> None:
+    """A file that was moved would lose its place without a word, and a worker be left alone with it at the end."""
+    assert [name for name in LONGEST_FIRST if not (ROOT / "tests" / name).exists()] == []
+    assert len(set(LONGEST_FIRST)) == len(LONGEST_FIRST)

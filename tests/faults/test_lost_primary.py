@@ -24,7 +24,7 @@ from tests.parts import spread
 SPENDERS = 6
 HOLDERS = 3
 SPENDS_A_ROUND = 15
-"""Each spender has at least so many spends confirmed before the primary dies."""
+"""Each spender has at least this number of spends confirmed before the primary dies."""
 GRANTED = 1_000_000
 HANGS_S = 120
 

@@ -492,7 +492,7 @@ def _part(due: Allowance, back: tuple[tuple[int, int], ...], at: datetime) -> pl
 
 
 def _cap(due: Allowance) -> int | None:
-    """Return how many unspent credits of earlier periods the allowance keeps; None: all, or there are none."""
+    """Return how many unspent credits of earlier periods the allowance keeps; None: all, or there were no earlier periods."""
     return due.span.rollover_cap if due.begins else None
 
 
