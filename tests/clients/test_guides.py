@@ -222,25 +222,42 @@ class DjangoTabs:
 
 
 class TypeScriptTabs:
-    """The code of a page: each block runs after those before it, whose requests get their first results again."""
+    """A process of node, for the code in TypeScript of all pages."""
 
     def __init__(self, package: Package) -> None:
-        self._package, self._before = package, ""
+        program = shutil.copy(Path(__file__).parent / "typescript_tabs.mjs", package.folder)
+        self._process = subprocess.Popen(
+            ["node", program], cwd=package.folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
 
-    def run(self, code: str) -> str:
-        """What the block prints."""
-        self._before += f"console.log({END!r});\n{code}"
-        file = self._package.folder / "guide.mjs"
-        file.write_text(self._before)
-        return self._package.run("node", file.name).rpartition(f"{END}\n")[2]
+    def run(self, code: str, page: str) -> str:
+        """What the code prints."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        block = {"page": page, "code": code, "environment": dict(os.environ)}
+        self._process.stdin.write(json.dumps(block) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert not answer["failure"], answer["failure"]
+        return str(answer["printed"])
+
+    def close(self) -> None:
+        """End it."""
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
 
 
-def typescript_tabs(request: pytest.FixtureRequest) -> TypeScriptTabs | None:
-    """Where the code in TypeScript of a page runs; None where node or a registry of npm is missing."""
+@pytest.fixture(scope="module")
+def typescript_tabs(request: pytest.FixtureRequest) -> Iterator[TypeScriptTabs | None]:
+    """One process for all pages; None where node or a registry of npm is missing."""
     try:
-        return TypeScriptTabs(request.getfixturevalue("package"))
+        tabs = TypeScriptTabs(request.getfixturevalue("package"))
     except pytest.skip.Exception:
-        return None
+        yield None
+        return
+    yield tabs
+    tabs.close()
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +301,7 @@ def test_the_examples_of_a_page_run_and_print_what_the_page_says(
 ) -> None:
     languages = {step.language for step in steps(page)}
     django: DjangoTabs = request.getfixturevalue("django_tabs")
-    typescript = typescript_tabs(request) if TYPESCRIPT in languages else None
+    typescript: TypeScriptTabs | None = request.getfixturevalue("typescript_tabs") if TYPESCRIPT in languages else None
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for name, value in before(page, environment).items():
@@ -303,7 +320,7 @@ def test_the_examples_of_a_page_run_and_print_what_the_page_says(
             elif step.language == TYPESCRIPT:
                 if typescript is None:
                     continue
-                printed = typescript.run(code)
+                printed = typescript.run(code, page)
             else:
                 printed = printed_by(code, names) if step.language == "python" else shell.run(code)
             if output is None:
@@ -385,16 +402,11 @@ def test_an_example_that_runs_is_of_a_language_that_runs_here(page: str) -> None
     assert others == [], "declare them in tests/clients/not_run.toml, or write them as `sh`, `console`, `python` or in tabs"
 
 
-WITHOUT_TABS = 15
-"""So many guides still show calls with curl alone. A guide that gets tabs lowers it; a new one has them."""
-
-
-def test_no_more_guides_than_before_show_calls_in_one_language() -> None:
-    calling = [page for page in with_examples() if page.startswith(("tutorial", "how-to/")) and "curl -s" in text_of(page)]
-    without = [page for page in calling if TAB.search((DOCS / page).read_text()) is None]
-    assert "tutorial.md" in calling
-    assert "tutorial.md" not in without
-    assert len(without) == WITHOUT_TABS, without
+def test_each_guide_whose_calls_run_here_shows_them_in_tabs() -> None:
+    guides = [page for page in PAGES if page.startswith(("tutorial", "how-to/"))]
+    calling = [page for page in guides if any("$LEDGER/" in step.code for step in steps(page))]
+    assert {"tutorial.md", "how-to/refund.md"} <= {*calling}
+    assert [page for page in calling if TAB.search((DOCS / page).read_text()) is None] == []
 
 
 NAMES = re.compile(r"""/holders/([^/"?\s]+)|"(?:ref|holder_id|customer|subscription|plan|meter|pack|to)": "([^"]+)\"""")
