@@ -4,8 +4,10 @@ from typing import Any
 
 from billing.admin.attention import count_bounded
 from billing.admin.cells import list_url
+from billing.payments.declines import WORDS, decline_of
 from billing.payments.models import DuePurchase, PaymentIntent, Purchase
 from billing.payments.permissions import VIEW_PAYMENTINTENT, VIEW_PURCHASE
+from billing.rating.money import money_text
 from ledger.operators.additions import Attention
 from ledger.staff.kit.cells import row_url
 
@@ -33,6 +35,8 @@ def _payment_intents() -> list[Attention]:
     if first is None:
         return []
     noun = "payment waits" if many == "1" else "payments wait"
-    text = f"{many} {noun} because of a problem, such as {first}: {first.error}"
+    reason = WORDS.get(decline_of(first.error), first.error)
+    amount = money_text(first.amount_minor, first.currency)
+    text = f"{many} {noun} because of a problem, such as payment {first.pk} of {amount}: {reason}"
     url = row_url(PaymentIntent, first.pk) if many == "1" else list_url(PaymentIntent, problem="yes")
     return [Attention(tone="warning", text=text, url=url, action="Open the payment" if many == "1" else "Show them")]

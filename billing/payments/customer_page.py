@@ -16,13 +16,14 @@ from billing.documents.printed_pages import epc_code, grouped
 from billing.documents.sellers import seller_of
 from billing.models import Customer, Invoice
 from billing.payments import intent_reads as collecting
-from billing.payments.advancing import refresh
+from billing.payments.advancing import FRESH_S, refresh
 from billing.payments.customer_cards import ACTOR, CARDS, SAVE, TOP_UP, Action, CustomerCards, Name
 from billing.payments.customer_texts import TEXTS, credits_text, pack_name, purpose_text
+from billing.payments.declines import decline_of
 from billing.payments.intent_orders import order_payment
 from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent
 from billing.payments.providers.configured import declared_providers, provider
-from billing.payments.providers.interface import PROCESSING, REQUESTED, WAITING
+from billing.payments.providers.interface import CANCELED, FAILED, PROCESSING, REQUESTED, WAITING
 from billing.payments.reads import packs_on_sale
 from billing.rating.money import minor_digits
 from billing.rating.values import MANUAL
@@ -248,16 +249,31 @@ class CustomerPayments:
         if row.transfer is not None:
             order = row.transfer
             return _transfer_step(title, order.seller, order.amount_minor, order.currency, order.reference, language)
-        state = row.row.state
+        state, decline = row.row.state, decline_of(row.row.error)
         can_pay = state == WAITING and bool(row.row.url)
         if can_pay and not is_back:
             return Step(title=title, text=texts[WAITING], next_url=row.row.url, next_text=texts["next"], goes_on=True)
         if state in (REQUESTED, WAITING):
-            text = texts["checking"] if is_back else texts[REQUESTED]
+            text = texts[decline or ("not_yet" if can_pay and _is_answered(row.row) else "checking")]
+            next_text = texts["again" if decline else "next"]
+            if not is_back:
+                return Step(title=title, text=texts[REQUESTED], reload_seconds=SOON_S)
             next_url = row.row.url if can_pay else ""
-            seconds = LATER_S if is_back else SOON_S
-            return Step(title=title, text=text, next_url=next_url, next_text=texts["next"], reload_seconds=seconds)
+            return Step(title=title, text=text, next_url=next_url, next_text=next_text, reload_seconds=LATER_S)
+        if state in (FAILED, CANCELED):
+            text = texts[decline if decline and state == FAILED else state]
+            return Step(title=title, text=text, buttons=self._again(intent, pack=row.pack_row, shown=shown))
         return Step(title=title, text=texts[state], reload_seconds=LATER_S if state == PROCESSING else None)
+
+    def _again(self, intent: PaymentIntent, *, pack: Pack | None, shown: Shown) -> list[Cell]:
+        """Return the button that begins the same payment anew; none if it is paid by now, or not on sale any more."""
+        text = TEXTS[shown.language.code]["again"]
+        if pack is not None:
+            is_on_sale = any(each.pk == pack.pk for each in self._packs())
+            verb = SAVE if intent.saves_method else BUY
+            return [Cell(text, action=shown.action_url(f"{verb}-{pack.pk}"))] if is_on_sale else []
+        is_open = self._invoice(Name(PAY, str(intent.invoice_id))) is not None and card_provider() is not None
+        return [Cell(text, action=shown.action_url(f"{CARD}-{intent.invoice_id}"))] if is_open else []
 
     def _title(self, intent: PaymentIntent, pack: Pack | None, language: Language) -> str:
         texts = TEXTS[language.code]
@@ -266,6 +282,11 @@ class CustomerPayments:
         assert intent.invoice_id is not None
         number = Invoice.objects.values_list("number", flat=True).get(pk=intent.invoice_id)
         return texts["pay_title"].format(number=number)
+
+
+def _is_answered(intent: PaymentIntent) -> bool:
+    """Return whether the provider was asked just now, so that its answer is as the customer sees it."""
+    return intent.asked_at is not None and timezone.now() - intent.asked_at < timedelta(seconds=FRESH_S)
 
 
 def _opens(name: Name, shown: Shown) -> bool:

@@ -4,6 +4,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
+from billing.payments.declines import DECLINED, EXPIRED, FUNDS, UNCONFIRMED
 from billing.payments.models import Pack
 from billing.payments.providers.interface import CANCELED, FAILED, PROCESSING, REQUESTED, SUCCEEDED, WAITING
 from billing.reads.money_words import money
@@ -45,6 +46,13 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "checking": "We are asking whether your payment has arrived. This page looks again by itself.",
         PROCESSING: "Your payment is on its way. This page looks again by itself; you may also close it.",
         SUCCEEDED: "Thank you. Your payment has arrived.",
+        "not_yet": "No payment has arrived so far. You can go on to it. If you have paid, this page says so as soon as we know.",
+        DECLINED: "The bank declined the card, and nothing was charged. Try another card, or ask your bank.",
+        FUNDS: "The card has not enough money or has reached its limit, and nothing was charged. Try another card.",
+        EXPIRED: "The card has expired, and nothing was charged. Try another card.",
+        UNCONFIRMED: "Your bank asked you to confirm the payment, and got no confirmation. Nothing was charged."
+        " Try again, and confirm it in your banking app or by the code that the bank sends.",
+        "again": "Try again",
         FAILED: "The payment was declined, and nothing was charged. You can try it again.",
         CANCELED: "The payment was given up, and nothing was charged. You can try it again.",
         "next": "Go on to the payment",
@@ -52,7 +60,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "no_top_ups": "It is off.",
         "terms": "Terms",
         "below": "When fewer than {threshold} {unit} are left, {pack} is bought",
-        "paused": "Paused after declined payments",
+        "paused": "Paused after declined payments: choose another card below, or turn it off and on again",
         "turn_off": "Turn off",
         "turn_on": "Turn on",
         "top_up_title": "Turn automatic top-up on",
@@ -107,6 +115,16 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "checking": "Wir fragen, ob Ihre Zahlung angekommen ist. Diese Seite sieht von selbst wieder nach.",
         PROCESSING: "Ihre Zahlung ist unterwegs. Diese Seite sieht von selbst wieder nach; Sie können sie auch schließen.",
         SUCCEEDED: "Vielen Dank. Ihre Zahlung ist angekommen.",
+        "not_yet": "Bisher ist keine Zahlung angekommen. Sie können weiter zur Zahlung gehen. Wenn Sie bezahlt haben,"
+        " steht es hier, sobald wir es wissen.",
+        DECLINED: "Die Bank hat die Karte abgelehnt, und nichts wurde abgebucht. Versuchen Sie eine andere Karte, oder fragen Sie"
+        " Ihre Bank.",
+        FUNDS: "Die Karte hat nicht genug Guthaben oder ihr Limit erreicht, und nichts wurde abgebucht. Versuchen Sie eine andere"
+        " Karte.",
+        EXPIRED: "Die Karte ist abgelaufen, und nichts wurde abgebucht. Versuchen Sie eine andere Karte.",
+        UNCONFIRMED: "Ihre Bank wollte die Zahlung bestätigt haben und hat keine Bestätigung bekommen. Nichts wurde abgebucht."
+        " Versuchen Sie es noch einmal, und bestätigen Sie die Zahlung in Ihrer Banking-App oder mit dem Code der Bank.",
+        "again": "Noch einmal versuchen",
         FAILED: "Die Zahlung wurde abgelehnt, und nichts wurde abgebucht. Sie können es noch einmal versuchen.",
         CANCELED: "Die Zahlung wurde abgebrochen, und nichts wurde abgebucht. Sie können es noch einmal versuchen.",
         "next": "Weiter zur Zahlung",
@@ -114,7 +132,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "no_top_ups": "Es ist ausgeschaltet.",
         "terms": "Bedingungen",
         "below": "Wenn weniger als {threshold} {unit} übrig sind, wird {pack} gekauft",
-        "paused": "Angehalten nach abgelehnten Zahlungen",
+        "paused": "Angehalten nach abgelehnten Zahlungen: wählen Sie unten eine andere Karte, oder schalten Sie es neu ein",
         "turn_off": "Ausschalten",
         "turn_on": "Einschalten",
         "top_up_title": "Automatisches Aufladen einschalten",

@@ -15,6 +15,8 @@ from billing.admin.cells import customer_link, ids_of_customer, money, money_col
 from billing.models import Invoice, InvoicePayment
 from billing.payments import intent_forms, intent_reads
 from billing.payments.advancing import refresh
+from billing.payments.declines import WORDS as WORDS_OF_DECLINES
+from billing.payments.declines import decline_of
 from billing.payments.intent_orders import refundable_minor
 from billing.payments.intent_reads import IntentRow
 from billing.payments.models import OPEN_INTENT, Pack, PaymentIntent, ProviderEvent, Purchase
@@ -169,8 +171,12 @@ def _sentences(intent: IntentRow) -> list[Any]:
         sentences.append(f"The customer is to transfer {amount}{f' to {to}' if to else ''}: {intent.transfer.reference}.")
     if row.is_canceled and row.state in ("requested", "waiting", "processing"):
         sentences.append("It is to be given up.")
+    decline = decline_of(row.error)
+    if decline:
+        again = " The customer can try again, also with another card." if row.state in OPEN_INTENT else ""
+        sentences.append(f"The last try failed: {WORDS_OF_DECLINES[decline]}, and nothing was charged.{again}")
     if row.error:
-        sentences.append(f"The last answer: {row.error}")
+        sentences.append(f"{row.provider.capitalize()}'s last answer: {row.error}")
     if row.returned_minor:
         sentences.append(f"{money_text(row.returned_minor, row.currency)} went back.")
     if intent.purchase:

@@ -1,6 +1,7 @@
 """The customer's page in Chromium: light and dark, wide and narrow, by axe, without a request elsewhere, and in a frame."""
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
-from billing.models import Customer
+from billing.models import Customer, InvoicePayment
+from billing.payments.advancing import advance
 from billing.payments.due_intents import advance_due
 from billing.payments.due_purchases import settle_due
+from billing.payments.intent_orders import order_payment
 from billing.payments.models import TopUp
 from billing.payments.providers.configured import provider
 from billing.payments.testing import PackFactory
@@ -27,6 +30,8 @@ from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Chromium, Visit, site_of
 from tests.browser.histories import some_weeks
 from tests.browser.test_accessibility import violations
+from tests.browser.test_keyboard import NOTHING, walk
+from tests.ledger.staff.admin_site import operator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -189,3 +194,88 @@ def test_a_customer_pays_buys_saves_a_card_and_changes_it(stripe: StripeDouble, 
     [top_up] = TopUp.objects.filter(ended_at=None)
     assert (invoice.state, reads.balance("ada").available, top_up.method, set(stripe.cards)) == ("paid", 1100, "pm_ok", {"pm_ok"})
     assert set(stripe.taken.values()) == {1}
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_card_is_declined_another_asks_for_the_bank_and_the_invoice_is_paid_once(
+    stripe: StripeDouble, chromium: Chromium, theme: str
+) -> None:
+    """On a telephone and by keyboard alone: each page that the customer comes to has no violation, and Tab reaches all of it."""
+    add_seller()
+    _, invoice = billed("ada")
+    customer = WorkedClient()
+
+    def look(visit: Visit) -> None:
+        def is_fine() -> None:
+            assert not visit.is_wider_than_the_window
+            assert violations(visit) == []
+            assert walk(visit) == NOTHING
+
+        def press(name: str, leads_to: str) -> None:
+            """Press a button or a link by Enter, and wait for the words."""
+            role = visit.page.get_by_role("button", name=name, exact=True).or_(
+                visit.page.get_by_role("link", name=name, exact=True)
+            )
+            role.first.focus()
+            visit.page.keyboard.press("Enter")
+            visit.page.get_by_text(re.compile(leads_to)).first.wait_for()
+
+        visit.open(f"{site.url}{page}")
+        is_fine()
+        press("Pay", "How do you want to pay")
+        is_fine()
+        press("By card", "Checkout of the stand-in")
+        is_fine()
+        press("Pay with a card that is declined", "Your card was declined")
+        is_fine()
+        press("Give up", "has not enough money or has reached its limit, and nothing was charged. Try another card")
+        is_fine()
+        press("Try again", "Checkout of the stand-in")
+        press("Pay with a card that the bank asks about", "Bank of the stand-in")
+        is_fine()
+        press("Refuse", "Checkout of the stand-in")
+        press("Give up", "Try again, and confirm it in your banking app")
+        is_fine()
+        press("Try again", "Checkout of the stand-in")
+        press("Pay with a card that the bank asks about", "Bank of the stand-in")
+        press("Confirm the payment", "Thank you. Your payment has arrived.")
+        is_fine()
+        visit.open(f"{site.url}{page}")
+        assert visit.button("Pay").count() == 0
+        assert visit.complaints == []
+
+    with site_of(customer) as site:
+        customer.defaults["HTTP_HOST"] = site.url.removeprefix("http://")
+        page = link(holder_id="ada", allow_payments=True).url
+        chromium.look(f"{site.url}/", look, width=390, height=800, theme=theme)
+    invoice.refresh_from_db()
+    assert (invoice.state, list(stripe.taken.values())) == ("paid", [1])
+    assert [payment.amount_minor for payment in InvoicePayment.objects.all()] == [invoice.total_minor]
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_an_operator_sees_why_a_customer_could_not_pay(stripe: StripeDouble, chromium: Chromium) -> None:
+    add_seller()
+    _, invoice = billed("ada")
+    intent = order_payment(invoice=invoice.pk, return_url="https://shop.example/", actor="customer page")
+    advance_due(workers=1)
+    intent.refresh_from_db()
+    stripe.decline(intent.checkout, "payment_intent_authentication_failure")
+    advance(intent.pk, now=True)
+
+    def look(visit: Visit) -> None:
+        visit.open(f"{site.url}/admin/")
+        said = r"1 payment waits because of a problem, such as payment \d+ of [\d.]+ EUR: the bank asked for a confirmation"
+        assert re.search(said, visit.text), visit.text
+        visit.click(visit.link("Open the payment"))
+        told = (
+            "The last try failed: the bank asked for a confirmation, and the customer did not give it, and nothing was charged."
+        )
+        assert told in visit.text
+        assert "The customer can try again, also with another card." in visit.text
+        assert visit.complaints == []
+
+    with site_of(operator()) as site:
+        chromium.look(f"{site.url}/", look)
+    assert not stripe.taken

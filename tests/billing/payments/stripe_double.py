@@ -49,12 +49,30 @@ class StripeDouble:
 
     def pay(self, checkout: str) -> str:
         """The customer pays a checkout; return the payment intent."""
-        session = self.rows[checkout]
-        intent = self._make("pi", object="payment_intent", amount=session["amount_total"], currency=session["currency"],
-                            metadata=session["payment_intent_data_metadata"], status="requires_confirmation")  # fmt: skip
-        session |= {"payment_intent": intent["id"], "status": "complete", "url": None}
+        intent = self._intent_of(checkout)
+        self.rows[checkout] |= {"status": "complete", "url": None}
         self._take(intent)
         return str(intent["id"])
+
+    def decline(self, checkout: str, code: str = "card_declined: insufficient_funds") -> None:
+        """The bank declines the card with which the customer pays a checkout, which stays open."""
+        code, _, reason = code.partition(": ")
+        error = {"code": code, "message": "Your card was declined.", **({"decline_code": reason} if reason else {})}
+        self._intent_of(checkout).update(status="requires_payment_method", last_payment_error=error, next_action=None)
+
+    def ask_the_customer(self, checkout: str) -> None:
+        """The bank asks the customer to confirm the payment of a checkout, on a page of its own."""
+        action = {"type": "use_stripe_sdk"}
+        self._intent_of(checkout).update(status="requires_action", next_action=action, last_payment_error=None)
+
+    def _intent_of(self, checkout: str) -> dict[str, Any]:
+        """The payment intent of a checkout, which has one from the first try on."""
+        session = self.rows[checkout]
+        if session["payment_intent"] is None:
+            intent = self._make("pi", object="payment_intent", amount=session["amount_total"], currency=session["currency"],
+                                metadata=session["payment_intent_data_metadata"], status="requires_confirmation")  # fmt: skip
+            session["payment_intent"] = intent["id"]
+        return self.rows[session["payment_intent"]]
 
     def save_card(self, checkout: str) -> None:
         """The customer saves a card at a checkout without a payment."""
@@ -65,17 +83,40 @@ class StripeDouble:
     def checkout_page(self, checkout: str) -> str:
         """What the customer sees there."""
         session = self.rows[checkout]
+        intent = self.rows.get(session.get("payment_intent") or "", {})
+        is_asked = intent.get("status") == "requires_action"
+        if is_asked:
+            texts = {"confirm": "Confirm the payment", "refuse": "Refuse"}
+        elif session["mode"] == "setup":
+            texts = {"done": "Save card", "left": "Give up"}
+        else:
+            cards = {"declined": "Pay with a card that is declined", "asks": "Pay with a card that the bank asks about"}
+            texts = {"done": "Pay now", **cards, "left": "Give up"}
         buttons = "".join(
             f'<form method="post" action="/checkout/{checkout}/{name}"><button>{text}</button></form>'
-            for name, text in (("done", "Save card" if session["mode"] == "setup" else "Pay now"), ("left", "Give up"))
+            for name, text in texts.items()
         )
-        return f'<!doctype html><html lang="en"><title>Checkout</title><h1>Checkout of the stand-in</h1>{buttons}</html>'
+        title = "Bank of the stand-in" if is_asked else "Checkout of the stand-in"
+        told = (intent.get("last_payment_error") or {}).get("message", "")
+        return (
+            f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+            "<style>:root { color-scheme: light dark } button { display: block; min-height: 44px; margin: 8px 0 }</style>"
+            f'<title>{title}</title><main><h1>{title}</h1><p role="status">{told}</p>{buttons}</main></html>'
+        )
 
     def leave_checkout(self, checkout: str, how: str) -> str:
         """The customer presses a button there; return the address to which the browser goes."""
         session = self.rows[checkout]
         if how == "left":
             return str(session["cancel_url"])
+        stays = {
+            "declined": lambda: self.decline(checkout),
+            "asks": lambda: self.ask_the_customer(checkout),
+            "refuse": lambda: self.decline(checkout, "payment_intent_authentication_failure"),
+        }
+        if how in stays:
+            stays[how]()
+            return f"/checkout/{checkout}"
         if session["mode"] == "setup":
             self.save_card(checkout)
         else:

@@ -134,6 +134,78 @@ def test_an_invoice_is_paid_by_card(client: Client, stripe: StripeDouble) -> Non
     assert "Pay" not in Browser(client).buttons
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("card_declined: insufficient_funds", "has not enough money"),
+        ("card_declined: stolen_card", "The bank declined the card"),
+        ("expired_card", "has expired"),
+        ("payment_intent_authentication_failure", "confirm it in your banking app"),
+    ],
+)
+def test_a_declined_card_is_said_and_a_retry_pays_once(client: Client, stripe: StripeDouble, code: str, said: str) -> None:
+    add_seller()
+    _, invoice = billed("ada")
+    browser = Browser(client)
+    browser.press("Pay")
+    browser.press("By card")
+    waiting = ask_stripe()
+    stripe.decline(waiting.checkout, code)
+    ask_stripe()
+    comes_back(browser, waiting)
+    assert (said in browser.html, "nothing was charged" in browser.html.lower()) == (True, True)
+    assert f'href="{waiting.url}"' in browser.html
+    assert (">Try again</a>" in browser.html, InvoicePayment.objects.count()) == (True, 0)
+    stripe.pay(waiting.checkout)
+    ask_stripe()
+    comes_back(browser, waiting)
+    assert "Thank you" in browser.html
+    assert [payment.amount_minor for payment in InvoicePayment.objects.all()] == [invoice.total_minor]
+    assert PaymentIntent.objects.get().error == ""
+
+
+def test_who_comes_back_without_a_payment_is_told_so_once_the_provider_has_said_it(client: Client, stripe: StripeDouble) -> None:
+    add_seller()
+    billed("ada")
+    browser = Browser(client)
+    browser.press("Pay")
+    browser.press("By card")
+    waiting = ask_stripe()
+    with time_machine.travel(datetime.now(UTC) + timedelta(minutes=10)):
+        comes_back(browser, waiting)
+        assert "We are asking whether your payment has arrived" in browser.html
+        ask_stripe()
+        comes_back(browser, waiting)
+    assert "No payment has arrived so far" in browser.html
+    assert (browser.shown["Refresh"], f'href="{waiting.url}"' in browser.html) == ("4", True)
+
+
+def test_what_has_failed_or_was_given_up_has_a_button_that_begins_again(client: Client, stripe: StripeDouble) -> None:
+    add_seller()
+    billed("ada")
+    PackFactory(name="Starter")
+    for first, second in (("Pay", "By card"), ("Buy", "")):
+        browser = Browser(client)
+        browser.press(first)
+        if second:
+            browser.press(second)
+        expired = ask_stripe()
+        stripe.expire(expired.checkout)
+        ask_stripe()
+        comes_back(browser, expired)
+        assert "nothing was charged" in browser.html
+        browser.press("Try again")
+        again = ask_stripe()
+        assert (again.pk == expired.pk, again.state, again.amount_minor) == (False, "waiting", expired.amount_minor)
+        stripe.pay(again.checkout)
+        ask_stripe()
+        comes_back(browser, again)
+        assert "Thank you" in browser.html
+        comes_back(browser, expired)
+        assert ("Thank you" in browser.html, "Try again" in browser.buttons) == (True, False)
+    assert (InvoicePayment.objects.count(), Purchase.objects.count()) == (1, 1)
+
+
 def test_a_second_press_leads_to_the_payment_that_is_under_way(client: Client, stripe: StripeDouble) -> None:
     add_seller()
     billed("ada")
