@@ -11,6 +11,8 @@ from credit_ledger.attempts import Retries
 from credit_ledger.call import ABSENT
 from credit_ledger.client import Client, Feed, Hold, Pages
 from credit_ledger.generated.bodies import AccountBalance, Entry, Explanation
+from credit_ledger.lease_state import Decision, LeaseClosed, LeaseExhausted, Uncharged
+from credit_ledger.leases import AsyncLease, Lease
 from credit_ledger.problem import Busy, CreditLedgerError, OutcomeUnknown, Problem, Unreachable
 from credit_ledger.problems import InsufficientCredits
 from credit_ledger.signals import Signal, SignalRejected, verify_signal
@@ -21,21 +23,27 @@ __all__ = [
     "AsyncClient",
     "AsyncFeed",
     "AsyncHold",
+    "AsyncLease",
     "AsyncPages",
     "Busy",
     "Client",
     "CreditLedgerError",
+    "Decision",
     "Entry",
     "Explanation",
     "Feed",
     "Hold",
     "InsufficientCredits",
+    "Lease",
+    "LeaseClosed",
+    "LeaseExhausted",
     "OutcomeUnknown",
     "Pages",
     "Problem",
     "Retries",
     "Signal",
     "SignalRejected",
+    "Uncharged",
     "Unreachable",
     "verify_signal",
 ]

@@ -2,10 +2,11 @@
 
 import random
 import time
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from os import PathLike
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -18,6 +19,8 @@ from credit_ledger.client import NOT_SENT, key_within, new_key, text_of
 from credit_ledger.generated import calls
 from credit_ledger.generated.bodies import Entry, EntryKindEnum
 from credit_ledger.generated.methods import AsyncMethods
+from credit_ledger.lease_state import Uncharged
+from credit_ledger.leases import AsyncLease, terms_of
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -118,6 +121,28 @@ class AsyncClient(AsyncMethods):
             idempotency_key=key,
         )  # fmt: skip
         return HoldToBe(self, call, key)
+
+    def lease(
+        self,
+        holder: str,
+        *,
+        amount: int,
+        most: int | None = None,
+        expires_in_s: float = 60.0,
+        margin_s: float | None = None,
+        flush_every_s: float = 1.0,
+        rate: str | None = None,
+        credit_type: str | None = None,
+        reason: str | None = None,
+        reference: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
+        on_uncharged: Callable[[Uncharged], None] | None = None,
+    ) -> AsyncLease:
+        """As `Client.lease`, for `async with`: its beginning holds the credits, its end captures and releases."""
+        fields = {"credit_type": credit_type, "reason": reason, "reference": reference, "metadata": metadata}
+        terms = terms_of(holder, amount=amount, most=most, expires_in_s=expires_in_s, margin_s=margin_s, rate=rate, fields=fields)
+        return AsyncLease(self, terms, new_key, journal=journal, flush_every_s=flush_every_s, on_uncharged=on_uncharged)
 
     async def _attempt(self, call: Call[Any], time_s: float) -> Answer | Lost:
         """Send a call once. Every failure, and an answer that arrives too slowly, is a lost attempt."""

@@ -3,10 +3,11 @@
 import random
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
@@ -17,6 +18,8 @@ from credit_ledger.call import ABSENT, PAUSE_S, Absent, Answer, Call, FeedCall, 
 from credit_ledger.generated import calls
 from credit_ledger.generated.bodies import Entry, EntryKindEnum
 from credit_ledger.generated.methods import Methods
+from credit_ledger.lease_state import LeaseState, Uncharged
+from credit_ledger.leases import Lease, open_journal, terms_of
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -151,6 +154,51 @@ class Client(Methods):
             )
         )  # fmt: skip
         return Hold(self, entry, key)
+
+    def lease(
+        self,
+        holder: str,
+        *,
+        amount: int,
+        most: int | None = None,
+        expires_in_s: float = 60.0,
+        margin_s: float | None = None,
+        flush_every_s: float = 1.0,
+        rate: str | None = None,
+        credit_type: str | None = None,
+        reason: str | None = None,
+        reference: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
+        on_uncharged: Callable[[Uncharged], None] | None = None,
+    ) -> Lease:
+        """Hold credits for a while, so that `lease.spend(amount)` decides by itself, without I/O.
+
+        What was decided is captured in groups in the background, and the lease is refilled before it is used up. `close`, or the
+        end of a `with`, captures the rest of what was decided, and releases what was not used. If the process dies, at most
+        `most` credits stay held until the hold expires, and what was not captured is not charged.
+
+        Args:
+            amount: credits that are held at first.
+            most: credits that are held at the same time, if they are used that fast; by default `amount`.
+            expires_in_s: how long a hold lives; one that is used is extended.
+            margin_s: how long before its expiry a hold is given up; by default a sixth of its life.
+            flush_every_s: how often what was decided is captured.
+            rate: the rate that prices the quantities of decisions.
+            credit_type, reason, reference, metadata: of the holds. Budgets and lots count by them.
+            journal: a file that remembers what was decided, so that the process that comes after a crash captures it.
+            on_uncharged: called for what the ledger refused to charge; by default it is logged.
+
+        Raises:
+            InsufficientCredits, Problem: the ledger refuses the hold.
+            OutcomeUnknown, Unreachable: as every call.
+            JournalInUse: another process has the journal.
+        """
+        fields = {"credit_type": credit_type, "reason": reason, "reference": reference, "metadata": metadata}
+        terms = terms_of(holder, amount=amount, most=most, expires_in_s=expires_in_s, margin_s=margin_s, rate=rate, fields=fields)
+        file = None if journal is None else open_journal(journal)
+        state = LeaseState(terms, new_key()) if file is None else file.begin(terms, new_key)
+        return Lease(self, state, journal=file, flush_every_s=flush_every_s, on_uncharged=on_uncharged).open()
 
     def _attempt(self, call: Call[Any], time_s: float) -> Answer | Lost:
         """Send a call once. Every failure, and an answer that arrives too slowly, is a lost attempt."""

@@ -1,0 +1,183 @@
+"""Three gateways with leases of one holder, 100 ms away: what they decided is what the ledger has, also when they are killed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+
+from credit_ledger import AccountBalance, Client
+from tests.clients.conftest import RunningServer
+from tests.clients.distant_proxy import DistantProxy
+from tests.nodes import pause
+from tests.parts import spread
+
+ROUND_TRIP_S = 0.1
+
+
+class Gateway:
+    """A process of tests/clients/lease_gateway.py."""
+
+    def __init__(self, url: str, api_key: str, holder: str, log: Path, **terms: Any) -> None:
+        self.log = log
+        self.terms = terms
+        words = [sys.executable, "-m", "tests.clients.lease_gateway", url, holder, str(log), json.dumps(terms)]
+        environment = {**os.environ, "API_KEY": api_key, "PYTHONPATH": "clients/python/src"}
+        self.process = subprocess.Popen(
+            words, cwd=settings.BASE_DIR, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def tell(self, line: str) -> None:
+        """Tell it what to do, and do not wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, *beginnings: str) -> list[str]:
+        """The words of its next line that begins with one of these."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.split()[0] in beginnings:
+                return line.split()
+        raise AssertionError(f"the gateway ended with {self.process.wait(30)}")
+
+    def kill(self) -> None:
+        """As kill -9."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def close(self) -> None:
+        """Let it close its lease and end."""
+        self.tell("close")
+        self.hear("closed")
+        assert self.process.wait(30) == 0
+
+    def decided(self) -> list[int]:
+        """The credits of its decisions, in sum; if it was killed within a decision, also without that one."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        sums = sum(int(amount) for kind, amount in lines if kind == "d")
+        is_open = lines and lines[-1][0] == "a" and self.process.returncode != 0
+        return [sums, sums + int(lines[-1][1])] if is_open else [sums]
+
+
+class World:
+    """A holder with credits, and the gateways that use them."""
+
+    def __init__(self, server: RunningServer, proxy: DistantProxy, client: Client, holder: str, folder: Path) -> None:
+        self.server, self.proxy, self.client, self.holder, self.folder = server, proxy, client, holder, folder
+        self.gateways: list[Gateway] = []
+
+    def start(self, **terms: Any) -> Gateway:
+        """A gateway that has opened its lease."""
+        log = self.folder / f"gateway-{len(self.gateways)}"
+        gateway = Gateway(self.proxy.url, self.server.api_key, self.holder, log, **terms)
+        self.gateways.append(gateway)
+        gateway.hear("open")
+        return gateway
+
+    def balance(self) -> AccountBalance:
+        """The balance of the holder."""
+        return self.client.balance(self.holder)
+
+    def captured(self, gateway: Gateway) -> int:
+        """What the ledger has on record for a gateway, by captures and by spends instead of them."""
+        entries = [*self.client.entries(self.holder, kind="capture"), *self.client.entries(self.holder, kind="spend")]
+        mine = [entry for entry in entries if entry["reference"] == gateway.log.name]
+        return sum(each["amount"] for entry in mine for each in entry["drawn"])
+
+
+@pytest.fixture
+def world(running_server: RunningServer, new_holder: Callable[[], str], tmp_path: Path) -> Iterator[World]:
+    """The holder has no credits yet."""
+    proxy = DistantProxy(urlsplit(running_server.url).port or 0, round_trip_s=ROUND_TRIP_S)
+    with Client(running_server.url, running_server.api_key) as client:
+        world = World(running_server, proxy, client, new_holder(), tmp_path)
+        yield world
+    for gateway in world.gateways:
+        with suppress(ProcessLookupError):
+            gateway.kill()
+        for pipe in (gateway.process.stdin, gateway.process.stdout):
+            if pipe is not None:
+                pipe.close()
+    proxy.close()
+
+
+@pytest.mark.slow
+@pytest.mark.check
+def test_a_hundred_decisions_for_each_call(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.client.grant(world.holder, amount=100_000)
+    gateways = [world.start(amount=1_000, most=10_000) for _ in range(3)]
+    for gateway in gateways:
+        gateway.tell("decide 5000")
+    assert [gateway.hear("did") for gateway in gateways] == [["did", "5000", "all"]] * 3
+    for gateway in gateways:
+        gateway.close()
+    decisions, decided = 3 * 5_000, sum(gateway.decided()[0] for gateway in gateways)
+    with capsys.disabled():
+        print(f"\n{decisions} decisions in {world.proxy.requests} calls")
+    assert [[world.captured(gateway)] for gateway in gateways] == [gateway.decided() for gateway in gateways]
+    assert world.balance()["available"] == 100_000 - decided
+    assert decisions >= 100 * world.proxy.requests
+
+
+@pytest.mark.slow
+def test_when_the_credits_end_the_gateways_stop(world: World) -> None:
+    world.client.grant(world.holder, amount=5_000)
+    gateways = [world.start(amount=500) for _ in range(3)]
+    for gateway in gateways:
+        gateway.tell("decide 5000")
+    assert {gateway.hear("did")[2] for gateway in gateways} == {"LeaseExhausted"}
+    for gateway in gateways:
+        gateway.close()
+    decided = sum(gateway.decided()[0] for gateway in gateways)
+    assert [[world.captured(gateway)] for gateway in gateways] == [gateway.decided() for gateway in gateways]
+    assert (world.balance()["available"], world.balance()["held"]) == (5_000 - decided, 0)
+    assert 4_990 < decided <= 5_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", spread(range(8), test=[], check=[]))
+def test_killed_and_cut_gateways_spend_nothing_beyond(world: World, seed: int) -> None:
+    """One is killed and comes back with its journal, one is killed without, one is cut off while it decides."""
+    chance = random.Random(seed)
+    world.client.grant(world.holder, amount=20_000)
+    journal = str(world.folder / "journal")
+    with_journal, without, cut_off = (world.start(amount=300, most=900, **more) for more in ({"journal": journal}, {}, {}))
+    for gateway in (with_journal, without, cut_off):
+        gateway.tell("decide 100000")
+        for _ in range(chance.randint(1, 30)):
+            gateway.hear("at")
+    if chance.random() < 0.5:
+        world.proxy.cut()
+    with_journal.kill()
+    without.kill()
+    world.proxy.cut()
+    assert cut_off.hear("did")[2] in ("LeaseExhausted", "OutcomeUnknown", "Unreachable")
+    world.proxy.mend()
+    cut_off.tell("decide 200")
+    assert cut_off.hear("did")[1:] == ["200", "all"]
+    cut_off.close()
+
+    assert world.balance()["held"] <= 2 * 900, "at most a lease of each that was killed"
+    world.start(amount=300, most=900, journal=journal).close()
+    assert [world.captured(cut_off)] == cut_off.decided()
+    assert world.captured(with_journal) in with_journal.decided(), "the journal brings each decision back"
+    assert max(without.decided()) - world.captured(without) >= 0
+    assert min(without.decided()) - world.captured(without) <= 900, "at most a lease is not charged"
+
+    captured = sum(world.captured(gateway) for gateway in world.gateways)
+    balance = world.balance()
+    assert (balance["balance"] + balance["held"], balance["held"] <= 900) == (20_000 - captured, True)
+    for hold in balance["holds"]:
+        world.client.extend(world.holder, hold["hold"], expires_at=datetime.now(UTC) + timedelta(seconds=0.2))
+    while world.balance()["available"] != 20_000 - captured:
+        pause()
