@@ -77,6 +77,11 @@ CREDITS: Final = (
         others={"Autumn": "balance locks", "Blnk": "inflight transactions", "TigerBeetle": "two-phase transfers"},
     ),
     Feature(
+        name="leases: gateways decide by themselves, exactly",
+        here="yes, also when they are killed",
+        shown_by="tests/clients/test_lease_gateways.py",
+    ),
+    Feature(
         name="refunds go back to the lots that the credits came from",
         here="yes",
         shown_by="docs/explanation/ledger.md#where-do-refunded-credits-go",
