@@ -52,7 +52,8 @@ mutants: $(VENV)/.installed-dev  ## Put small faults into copies of the product,
 convince: $(VENV)/.installed-dev  ## Show why balances and invoices are right, to somebody who believes nothing: docs/explanation/convince.md
 	@$(BIN)/python -m tests.convince
 
-check: lint types layers migrations docs  ## Run what CI runs: the static checks, the tests of `make test`, and the quickest of the long ones
+check: $(VENV)/.installed-dev  ## Run what CI runs: the static checks, the tests of `make test`, and the quickest of the long ones
+	@$(MAKE) --no-print-directory -j2 lint types layers migrations docs
 	$(PYTEST) -m $(CHECKED) $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## Check for mistakes and formatting with ruff
