@@ -31,7 +31,7 @@ def optional_applications() -> list[str]:
 
 
 def run_without(application: str, *paths: str) -> None:
-    """Run the tests of these files in a process without the application, those that need it, and their folders; all of them pass."""
+    """Run these files in a process without the application, those that need it, and their folders; every test passes."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", *paths],
