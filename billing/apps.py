@@ -83,8 +83,11 @@ class BillingConfig(AppConfig):
         additions.register_guesses(_guess)
         additions.register_money(_money)
         additions.register_default_currency(_usual_currency)
-        for noun in ("customer", "plan", "coupon", "seller", "meter"):
+        for noun in ("customer", "plan", "coupon", "seller", "meter", "subscription"):
             additions.register_references(noun, ReferenceList(partial(_references, noun), f"billing.view_{noun}"))
+        additions.register_references("price_key", ReferenceList(partial(_references, "price_key"), "billing.view_plan"))
+        for noun in ("tax_class", "tax_category", "country", "language"):
+            additions.register_references(noun, ReferenceList(partial(_references, noun)))
         if apps.is_installed("ledger.portal"):
             from ledger.portal import parts
 

@@ -421,7 +421,9 @@ class Currency(Text):
     """An ISO 4217 code with 0, 2 or 3 decimals."""
 
     def __init__(self, text: str = "ISO 4217.", **options: Any) -> None:
-        super().__init__(text, most=3, least=3, pattern="[A-Z]{3}", **options)
+        super().__init__(
+            text, most=3, least=3, pattern="[A-Z]{3}", rule="a currency's three capital letters, such as EUR", **options
+        )
 
     def read(self, value: Any) -> str:
         code = super().read(value)

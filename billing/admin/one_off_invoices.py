@@ -28,8 +28,8 @@ SHOWN: Final = {
     "quantity": Shown(label="Quantity", help="How many; 1 if it is empty."),
     "unit_amount": Shown(label="Price of one", help="Before tax."),
     "tax_rate": Shown(label="Tax rate", help="Percent; 0 if it is empty."),
-    "tax_category": Shown(label="Tax category", help="S if it is empty."),
-    "tax_class": Shown(label="Tax class", help="What is sold; “standard” if it is empty."),
+    "tax_category": Shown(label="Tax category", refers_to="tax_category", help="S, taxed, if it is empty."),
+    "tax_class": Shown(label="Tax class", refers_to="tax_class", help="What is sold; “standard” if it is empty."),
 }
 
 
@@ -58,6 +58,7 @@ class OneOffForm(RequestForm[NewOneOffInvoice]):
         super().__init__(*args, **kwargs)
         self.fields |= _line_fields()
         self.set_currencies()
+        self.set_references()
 
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the chosen currency, or the customer's."""
@@ -83,7 +84,7 @@ class OneOffForm(RequestForm[NewOneOffInvoice]):
     def field_of(self, pointer: str) -> str | None:
         """Return the field of the line that the pointer names."""
         match pointer.split("/"):
-            case ["", "lines", index, name]:
+            case ["", "lines", index, name] if int(index) < len(self.typed()):
                 return f"{name}_{self.typed()[int(index)]}"
             case ["", "lines", *_]:
                 return "description_1"

@@ -54,7 +54,9 @@ class PriceTrialForm(OrderForm, RequestForm[NewPriceTrial]):
     shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
         "plans": Shown(make=names_of("plan", "Plan"), help="Whose price it is, in all of their versions."),
         "price": Shown(
-            label="Price", help="The key of a usage price, such as tokens; overage for what is used beyond the credits."
+            label="Price",
+            refers_to="price_key",
+            help="The key of a usage price, such as tokens; overage for what is used beyond the credits.",
         ),
         "months": Shown(label="Months", help="Periods that ended within this number of months count."),
         "model": forms.ChoiceField(

@@ -5,11 +5,19 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 
+from billing.documents.printed_texts import COUNTRIES
 from billing.documents.sellers import current_sellers
-from billing.models import Coupon, Customer, Meter, Plan
+from billing.models import Coupon, Customer, Meter, Plan, Price, Subscription, Tax
+from billing.rating.tax_rules import STANDARD_CLASS
 from ledger.operators.additions import Row
 from ledger.staff.references import MOST_FOUND, MOST_LISTED, NAMES_READ
 from ledger.staff.spelling import begins, words_of
+
+LANGUAGE_NAMES: Final = {"en": "English", "de": "German"}
+TAX_CATEGORIES: Final = {
+    "S": "taxed", "Z": "zero rate", "E": "exempt", "AE": "reverse charge", "K": "supply to a business within the EU",
+    "G": "export", "O": "not subject to VAT", "L": "tax of the Canary Islands", "M": "tax of Ceuta and Melilla",
+}  # fmt: skip
 
 
 def list_customers(word: str) -> Sequence[Row]:
@@ -45,6 +53,49 @@ def list_meters(word: str) -> Sequence[Row]:
     return [(meter.code, "") for meter in newest_by_code(Meter.objects.all(), word)]
 
 
+def list_subscriptions(word: str) -> Sequence[Row]:
+    """Return subscriptions by the beginning of their ref, by index; the newest ones without a text."""
+    if not word:
+        return [(ref, "") for ref in Subscription.objects.order_by("-pk").values_list("ref", flat=True)[:MOST_LISTED]]
+    reads = [Subscription.objects.filter(ref__startswith=each).order_by("ref") for each in spellings(word)]
+    refs = dict.fromkeys(ref for read in reads for ref in read.values_list("ref", flat=True)[:MOST_FOUND])
+    return [(ref, "") for ref in list(refs)[:MOST_FOUND]]
+
+
+def list_prices(word: str) -> Sequence[Row]:
+    """Return the keys of the newest prices."""
+    keys = dict.fromkeys(Price.objects.order_by("-pk").values_list("key", flat=True)[:NAMES_READ])
+    return _fitting([(key, "") for key in keys], word)
+
+
+def list_tax_classes(word: str) -> Sequence[Row]:
+    """Return the usual class, and those of the newest taxes."""
+    declared = Tax.objects.order_by("-pk").values_list("classes", flat=True)[:NAMES_READ]
+    return _fitting(
+        [(name, "") for name in dict.fromkeys([STANDARD_CLASS, *(name for names in declared for name in names)])], word
+    )
+
+
+def list_tax_categories(word: str) -> Sequence[Row]:
+    """Return the categories that e-invoices know."""
+    return _fitting(list(TAX_CATEGORIES.items()), word)
+
+
+def list_countries(word: str) -> Sequence[Row]:
+    """Return the countries by their two letters, with their names."""
+    return _fitting(sorted(COUNTRIES["en"].items(), key=lambda country: country[1]), word)
+
+
+def list_languages(word: str) -> Sequence[Row]:
+    """Return the languages of documents."""
+    return _fitting(list(LANGUAGE_NAMES.items()), word)
+
+
+def _fitting(rows: Sequence[Row], word: str) -> Sequence[Row]:
+    typed = words_of(word)
+    return [row for row in rows if begins(typed, words_of(" ".join(row)))][:MOST_LISTED]
+
+
 def newest_by_code(rows: QuerySet[Any], word: str) -> list[Any]:
     """Return the newest version of rows that fit the word, the newest first: those of that very code, then by words.
 
@@ -78,4 +129,6 @@ def _is_retired(plan: Plan) -> bool:
 
 LISTS: Final = {
     "customer": list_customers, "plan": list_plans, "coupon": list_coupons, "seller": list_sellers, "meter": list_meters,
+    "subscription": list_subscriptions, "price_key": list_prices, "tax_class": list_tax_classes,
+    "tax_category": list_tax_categories, "country": list_countries, "language": list_languages,
 }  # fmt: skip

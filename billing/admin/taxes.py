@@ -56,7 +56,7 @@ class TaxForm(OrderForm, RequestForm[NewTax]):
         "city": Shown(help="Empty: all."),
         "postal_codes": Shown(help="How they begin; empty: all."),
         "classes": Shown(
-            label="Tax classes", make=names_of("", "Class"), initial=["standard"], required=False,
+            label="Tax classes", make=names_of("tax_class", "Class"), initial=["standard"], required=False,
             help="What bears it: see the prices.",
         ),
         "is_compound": Shown(

@@ -18,7 +18,7 @@ from billing.models import Customer, Invoice, InvoiceTax, Line
 from billing.orders.customers import customer_of
 from billing.orders.tax_policies import buyer_of, policy_of
 from billing.rating.money import minor_digits, round_half_up
-from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
+from billing.rating.prices.price import TAX_CATEGORY, TAX_CATEGORY_RULE, TAX_CLASS, TAX_CLASS_RULE, UNTAXED_CATEGORIES
 from billing.rating.tax_amounts import Taxable, TaxLine, applied_taxes, taxes
 from billing.rating.tax_rules import STANDARD_CLASS, TaxNotDeclared, TaxPolicy
 from billing.rating.tax_sales import SaleLine
@@ -45,9 +45,9 @@ class OneOffLine(Record):
     description: Annotated[str, Text("As printed on the invoice.", most=500, least=1)]
     quantity: Annotated[Decimal, Units("How many.")] = Decimal(1)
     unit_amount: Annotated[Decimal, Money("The price of one, before tax, in major units.")]
-    tax_category: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CATEGORY)] = "S"
+    tax_category: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CATEGORY, rule=TAX_CATEGORY_RULE)] = "S"
     tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
-    tax_class: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CLASS)] = STANDARD_CLASS
+    tax_class: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CLASS, rule=TAX_CLASS_RULE)] = STANDARD_CLASS
 
 
 @dataclass(frozen=True, kw_only=True)

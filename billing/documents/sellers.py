@@ -104,7 +104,14 @@ class NewSeller(Record):
     postal_code: Annotated[str, OneLine("Postal code.", most=ADDRESS_MOST["postal_code"])] = ""
     city: Annotated[str, OneLine("City.", most=ADDRESS_MOST["city"], least=1)]
     country: Annotated[str, Country()]
-    vat_id: Annotated[str, VatId("Begins with its country; ids of the EU are checked offline.", pattern=VAT_ID_OR_NONE)] = ""
+    vat_id: Annotated[
+        str,
+        VatId(
+            "Begins with its country; ids of the EU are checked offline.",
+            pattern=VAT_ID_OR_NONE,
+            rule="the two letters of a country, then 2 to 30 letters and digits",
+        ),
+    ] = ""
     tax_number: Annotated[str, OneLine("Tax number.", most=32)] = ""
     tax_rules: Annotated[
         str,

@@ -37,7 +37,7 @@ from billing.orders.phases import BegunPhase, Phase, PhaseList, timed
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
 from billing.rating.prices.overage import METER_PREFIX, is_overage
-from billing.rating.prices.price import TAX_CLASS, Price, PriceKind, may_bill_the_same
+from billing.rating.prices.price import TAX_CLASS, TAX_CLASS_RULE, Price, PriceKind, may_bill_the_same
 from billing.rating.prices.reading import parse_price
 from billing.rating.tax_rules import STANDARD_CLASS
 from billing.rating.values import Ref, Units
@@ -389,7 +389,7 @@ class NewCharge(Record):
     description: Annotated[str, Text("As printed on the invoice.", most=500, least=1)]
     tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
     tax_category: str = "S"
-    tax_class: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CLASS)] = STANDARD_CLASS
+    tax_class: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CLASS, rule=TAX_CLASS_RULE)] = STANDARD_CLASS
     actor: str = ""
 
 

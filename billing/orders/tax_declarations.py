@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from billing.models import Tax
 from billing.models.columns import first_of
 from billing.rating.names import Names
-from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
+from billing.rating.prices.price import TAX_CATEGORY, TAX_CATEGORY_RULE, TAX_CLASS, TAX_CLASS_RULE, UNTAXED_CATEGORIES
 from billing.rating.tax_rules import STANDARD_CLASS
 from billing.rating.values import Country, OneLine, Ref
 from billing.rating.vat import STANDARD
@@ -53,12 +53,18 @@ class NewTax(Record):
         str,
         Text(
             "Of EN 16931 (UNTDID 5305): S for VAT, Z or E for VAT of 0, O for a tax that is not VAT.", most=32, least=1,
-            pattern=TAX_CATEGORY,
+            pattern=TAX_CATEGORY, rule=TAX_CATEGORY_RULE,
         ),
     ] = STANDARD  # fmt: skip
     country: Annotated[str, Country("Where it is due: ISO 3166.")]
     subdivision: Annotated[
-        str, Text("ISO 3166-2 without the country, such as QC; empty: the whole country.", most=3, pattern="[A-Z0-9]{0,3}")
+        str,
+        Text(
+            "ISO 3166-2 without the country, such as QC; empty: the whole country.",
+            most=3,
+            pattern="[A-Z0-9]{0,3}",
+            rule="up to 3 capital letters and digits",
+        ),
     ] = ""
     city: Annotated[str, OneLine("A city of it; empty: all.", most=60)] = ""
     postal_codes: Annotated[list[str], PostalCodes("How a postal code begins there, such as those of a county; empty: all.")] = (
@@ -66,7 +72,12 @@ class NewTax(Record):
     )
     classes: Annotated[
         list[str],
-        ListOf(Text(most=32, least=1, pattern=TAX_CLASS), "The tax classes that bear it.", least=1, most=MAX_CLASSES),
+        ListOf(
+            Text(most=32, least=1, pattern=TAX_CLASS, rule=TAX_CLASS_RULE),
+            "The tax classes that bear it.",
+            least=1,
+            most=MAX_CLASSES,
+        ),
     ] = field(default_factory=lambda: [STANDARD_CLASS])
     is_compound: Annotated[bool, Boolean("It is computed on the net amount and the other taxes of the line.")] = False
     valid_from: Annotated[date, Day("The first day of this version.")]

@@ -114,8 +114,7 @@ class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
 
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the currency of the chosen pack."""
-        code = str(self["pack"].value() or "").strip()
-        newest = Pack.objects.filter(code=code).order_by("-version").values_list("currency", flat=True).first()
+        newest = Pack.objects.filter(code=self.text_of("pack")).order_by("-version").values_list("currency", flat=True).first()
         return newest or "", "pack"
 
     def clean(self) -> dict[str, Any]:

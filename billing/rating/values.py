@@ -51,7 +51,7 @@ MAX_EMAIL_CHARACTERS: Final = 254
 Email = partial(Text, most=MAX_EMAIL_CHARACTERS, pattern=EMAIL, rule="an e-mail address")
 """An e-mail address in ASCII; empty for none."""
 
-Provider = partial(Text, most=32, least=1, pattern="[a-z0-9_]+", rule="provider")
+Provider = partial(Text, most=32, least=1, pattern="[a-z0-9_]+", rule="1 to 32 characters of a-z 0-9 _")
 """Who took money."""
 
 PaymentId = partial(Text, most=200, least=1)

@@ -261,9 +261,17 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
             make=purpose_field,
             help="Without a row: everything. Each further value of a label has a row.",
         ),
-        "expiry": Shown(help="When the credits of a period expire; rollover keeps unspent credits up to a cap."),
-        "expires_after_days": Shown(label="Days", help="With after_days: how many days after the start of the period."),
-        "rollover_cap": Shown(label="Kept at most", help="With rollover: how many unspent credits the next period keeps."),
+        "expiry": Shown(
+            label="They expire",
+            words={
+                "period_end": "at the end of their period",
+                "after_days": "after some days",
+                "never": "never",
+                "rollover": "never, but the next period keeps unspent ones only up to a cap",
+            },
+        ),
+        "expires_after_days": Shown(label="Days", help="If they expire after some days: from the start of the period."),
+        "rollover_cap": Shown(label="Kept at most", help="If there is a cap: how many unspent credits the next period keeps."),
         "ends_at": Shown(label="End", help="No period begins from then on. Empty: it has no end."),
         "periods": Shown(label="Periods", help="How many there are, from the start on. Empty: no limit."),
         "change": Shown(

@@ -43,7 +43,7 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
             "one subscription gets the amount of a period.",
         ),
         "reason": REASON,
-        "prices": Shown(label="Only these prices", make=names_of("", "Price"), help="Keys of prices; empty for all."),
+        "prices": Shown(label="Only these prices", make=names_of("price_key", "Price"), help="Keys of prices; empty for all."),
         "plans": Shown(label="Only these plans", make=names_of("plan", "Plan"), help="Refs of plans; empty for all."),
         "names": Shown(label="Name in other languages"),
     }

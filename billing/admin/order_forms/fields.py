@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.forms.utils import pretty_name
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing.admin.references import LANGUAGE_NAMES
 from billing.nouns import NounField
 from billing.orders.phases import PhaseList
 from billing.orders.plans import PlanBudgets
@@ -112,10 +113,12 @@ def names_of(references: str, label: str) -> Any:
 
 @field_for.register
 def _(value: MapOf, shown: Shown) -> forms.Field:
-    return KeysField({"key": text_cell("Price", placeholder="seats"), "quantity": text_cell("Quantity", inputmode="decimal")})
-
-
-LANGUAGE_NAMES: Final = {"en": "English", "de": "German"}
+    return KeysField(
+        {
+            "key": text_cell("Price", references="price_key", placeholder="seats"),
+            "quantity": text_cell("Quantity", inputmode="decimal"),
+        }
+    )
 
 
 class NamesInLanguages(KeysField):
@@ -158,7 +161,7 @@ class PhasesField(RowsField):
             "prices": choice_cell("Prices", PHASE_PRICES, unset="go on"),
             "percent_off": text_cell("Percent off", inputmode="decimal"),
             "plan": text_cell("Plan", references="plan"),
-            "key": text_cell("Price", placeholder="seats"),
+            "key": text_cell("Price", references="price_key", placeholder="seats"),
             "quantity": text_cell("Quantity", inputmode="decimal"),
         }
         super().__init__(cells, noun="Phase", **options)
@@ -402,7 +405,7 @@ class AmountsField(RowsField):
 
     def __init__(self, **options: Any) -> None:
         cells = {
-            "key": text_cell("Price", placeholder="seats"),
+            "key": text_cell("Price", references="price_key", placeholder="seats"),
             "what": choice_cell("What", AMOUNT_WORDS),
             "up_to": text_cell("Up to", placeholder="no end", inputmode="decimal"),
             "amount": price_cell("Amount"),

@@ -202,11 +202,13 @@ FIELDS: Final[dict[str, Shown]] = {
         words={BilledBy.ENTRIES: "spends and holds by a rate"},
         help="By a rate, each use is told once, when it is decided: usage events of the meter are refused.",
     ),
-    "entries_rate": Shown(label="The rate", value=RateCode(), help="For a price that is measured by a rate: its name."),
+    "entries_rate": Shown(
+        label="The rate", value=RateCode(), refers_to="rate_code", help="For a price that is measured by a rate: its name."
+    ),
     "entries_component": Shown(
         label="Its component", value=Text(most=40), help="Such as output. Empty: all its components together."
     ),
-    "entries_type": Shown(label="Credits of the rate", value=CreditType(), initial="credits"),
+    "entries_type": Shown(label="Credits of the rate", value=CreditType(), initial="credits", refers_to="credit_type"),
     "tax_rate": Shown(label="Tax in percent", value=Number(least=0, most=100)),
     "tiers": Shown(help="Each tier begins where the one above ends. The last one has no end."),
     "flat_fee_at_zero": Shown(label="The first tier's fixed amount is due without usage", make=_check, initial=False),
@@ -252,7 +254,7 @@ FIELDS: Final[dict[str, Shown]] = {
         make=_rate,
         help="The holder's credits pay for units first. In the unit of the credit type, with its decimals.",
     ),
-    "credits_type": Shown(label="Of the credit type", value=CreditType(), initial="credits"),
+    "credits_type": Shown(label="Of the credit type", value=CreditType(), initial="credits", refers_to="credit_type"),
     "credits_also_spent": Shown(
         label="Callers also spend them, for something else",
         value=Boolean(),
@@ -278,8 +280,10 @@ FIELDS: Final[dict[str, Shown]] = {
     ),
     "proration": Shown(label="Part of a period", words=PRORATIONS, initial="day"),
     "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
-    "tax_category": Shown(initial="S", help="UNTDID 5305; S by default."),
-    "tax_class": Shown(initial="standard", help="What is sold: for sellers whose rules find the tax of category S."),
+    "tax_category": Shown(initial="S", refers_to="tax_category", help="As e-invoices name it; S, taxed, by default."),
+    "tax_class": Shown(
+        initial="standard", refers_to="tax_class", help="What is sold: for sellers whose rules find the tax of category S."
+    ),
     "names": Shown(label="Name in other languages"),
 }
 FIELDS.update(

@@ -90,7 +90,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
 
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the currency of the chosen plan."""
-        plans = Plan.objects.filter(code=str(self["plan"].value() or "").strip()).order_by("-version")
+        plans = Plan.objects.filter(code=self.text_of("plan")).order_by("-version")
         return plans.values_list("currency", flat=True).first() or "", "plan"
 
     def sections(self) -> list[FormSection]:

@@ -58,7 +58,9 @@ from ledger.values import Boolean
 UNTAXED_CATEGORIES = frozenset({"Z", "E", "AE", "K", "G", "O"})
 KEY = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
 TAX_CATEGORY = r"[A-Za-z][A-Za-z0-9_-]{0,31}"
+TAX_CATEGORY_RULE = "a letter, then up to 31 letters, digits, _ and -"
 TAX_CLASS = r"[a-z0-9_]{1,32}"
+TAX_CLASS_RULE = "1 to 32 characters of a-z 0-9 _"
 
 Misfit = tuple[str, str, str]
 """The field that does not fit the others, the rule's code, and the sentence."""

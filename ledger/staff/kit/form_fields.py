@@ -40,6 +40,7 @@ class Shown:
         initial: by default, the declaration's default.
         value: the type of a value that is not a field of the request.
         make: makes the field if the type does not determine it.
+        refers_to: the noun of the rows among which the field searches, if its name does not say it.
     """
 
     label: str | None = None
@@ -52,6 +53,7 @@ class Shown:
     placeholder: str = ""
     value: Value | None = None
     make: Callable[[Any, "Shown"], forms.Field] | None = None
+    refers_to: str = ""
 
 
 def made(name: str, value: Value, shown: Shown, *, required: bool = False, default: Any = None) -> forms.Field:
@@ -61,6 +63,7 @@ def made(name: str, value: Value, shown: Shown, *, required: bool = False, defau
     found.initial = shown.initial if shown.initial is not None or shown.unset is not None else default
     found.required = shown.required if shown.required is not None else required or default not in (None, "")
     found.widget.is_required = found.required
+    found.references = shown.refers_to  # type: ignore[attr-defined]
     found.validators = [each for each in found.validators if isinstance(each, ProhibitNullCharactersValidator)]
     return found
 

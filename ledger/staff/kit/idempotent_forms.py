@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django import forms
@@ -49,6 +50,11 @@ from ledger.staff.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
 from ledger.staff.kit.rows import RowsField, TypedRows, unescaped, with_more_rows
 from ledger.values import FieldError, Integer
 
+TYPES_IN_WORDS: Final = {
+    "not-an-integer": "This must be a whole number.",
+    "not-a-decimal": "This must be a number, such as 12.50.",
+}
+"""What a form says where the API names the types of JSON."""
 RecordT = TypeVar("RecordT", bound=Record)
 Result = TypeVar("Result")
 
@@ -194,7 +200,12 @@ class KeyedForm(ReasonForm):
         """Return each field and each cell of rows that refers to something, with the name that says to what."""
         rows = [field.columns.values() for field in self.fields.values() if isinstance(field, RowsField)]
         cells = [(str(getattr(cell, "references", "")), cell) for columns in rows for cell in columns]
-        return [*self.fields.items(), *((noun, cell) for noun, cell in cells if noun)]
+        named = [(str(getattr(field, "references", "")) or name, field) for name, field in self.fields.items()]
+        return [*named, *((noun, cell) for noun, cell in cells if noun)]
+
+    def text_of(self, name: str) -> str:
+        """Return the text of a field before it is checked, as the database can be asked for it."""
+        return str(self[name].value() or "").strip().replace("\x00", "")
 
     def currency_of(self, name: str) -> tuple[str, str]:
         """Return the currency of a field of money, and the name of the field that has it; empty if it is fixed."""
@@ -332,8 +343,11 @@ class RequestForm(KeyedForm, Generic[RecordT]):
                 self.show([FieldError(error.facts["pointer"], error.facts["rule"], error.facts["detail"])])
 
     def _in_words(self, error: FieldError) -> FieldError:
-        rule = self._rules.get(self.field_of(error.pointer) or "")
-        return error._replace(detail=f"This must be {rule}.") if rule and error.code == "pattern" else error
+        if error.code == "pattern":
+            rule = rule_at(self.shape, error.pointer) or self._rules.get(self.field_of(error.pointer) or "", "")
+            return error._replace(detail=f"This must be {rule}.") if rule else error
+        too_long = "This is too long." if error.detail.endswith(" bytes as JSON.") else error.detail
+        return error._replace(detail=TYPES_IN_WORDS.get(error.code, too_long))
 
     @property
     def request(self) -> RecordT:
@@ -350,6 +364,16 @@ def declared_at(shape: Shape[Any], pointer: str) -> Field:
         if rest and isinstance(declared_field.value, Nested)
         else declared_field
     )
+
+
+def rule_at(shape: Shape[Any], pointer: str) -> str:
+    """Return the rule for the text at that pointer of a request, in words; empty if it has none."""
+    value: Any = SimpleNamespace(shape=shape)
+    for part in pointer.split("/")[1:]:
+        inner = getattr(value, "shape", None)
+        named = [each.value for each in inner.fields if each.name == part] if isinstance(inner, Shape) else []
+        value = named[0] if named else getattr(value, "child", None)
+    return getattr(value, "rule", "")
 
 
 def sentence(detail: str) -> str:

@@ -26,9 +26,13 @@ from tests.ledger.staff.admin_site import operator, text_of
 
 CODED = re.compile(
     r"(?i:\b(?:minor|major) units?\b|\bcents?\b|\bISO 4217\b)|\bJSON\b|\{'|\[\]|\bNone\b|\bTrue\b|\bFalse\b"
-    r"|\b[a-z_]+\.[a-z_]+\.[a-z_]+\b"
+    r"|\b[a-z_]+\.[a-z_]+\.[a-z_]+\b|\b[a-z]+_[a-z_]+\b"
 )
 """How a program writes a value; an operator reads sentences."""
+PROGRAM = re.compile(r"\bJSON\b|\^|\[a-z|\{\d|\bstring\b|\binteger\b|\bbytes\b|\b[a-z]+_[a-z_]+\b|(?<!\w)/[a-z_]+/")
+"""How a program says a rule."""
+MOST_CHOICES = 20
+"""Of a list in which nobody searches; that of currencies goes to the letters that are typed."""
 
 
 @pytest.mark.parametrize(
@@ -238,25 +242,67 @@ def test_a_field_that_refers_to_rows_searches_among_them():
         assert f'list="references-{noun}"' in tag
 
 
+def shown_forms() -> Iterator[KeyedForm]:
+    """Each form as its page shows it."""
+    beside = {"currency": "EUR", "credit_type": "credits"}
+    for form in form_classes():
+        yield form(fixed={name: value for name, value in beside.items() if name not in getattr(form, "shows", {})})
+
+
 @pytest.mark.django_db
 def test_no_form_has_a_reference_as_free_text():
     names = set(additions.references())
     assert names >= {
-        "customer",
-        "plan",
-        "pack",
-        "coupon",
-        "seller",
-        "meter",
-        "holder_id",
-        "credit_type",
-        "time_zone",
-        "rate_code",
-    }
+        "customer", "plan", "pack", "coupon", "seller", "meter", "holder_id", "credit_type", "time_zone", "rate_code",
+        "subscription", "price_key", "tax_class", "tax_category", "country", "language",
+    }  # fmt: skip
     free = []
-    for form in form_classes():
-        beside = {"currency": "EUR", "credit_type": "credits"}
-        shown = form(fixed={name: value for name, value in beside.items() if name not in getattr(form, "shows", {})})
-        searched = {name for name, field in shown.fields.items() if field.widget.attrs.get("list") or hasattr(field, "choices")}
-        free += [f"{form.__qualname__}.{name}" for name in names.intersection(shown.fields) - searched - shown.fixed.keys()]
+    for shown in shown_forms():
+        for name, text in shown._texts():
+            is_searched = text.widget.attrs.get("list") or hasattr(text, "choices") or isinstance(text, HasCurrency | RowsField)
+            if name in names - shown.fixed.keys() and not is_searched:
+                free.append(f"{type(shown).__qualname__}.{name}")
     assert free == []
+
+
+@pytest.mark.django_db
+def test_what_a_field_refers_to_is_registered():
+    """A field whose noun nobody lists would be free text."""
+    nouns = {str(getattr(field, "references", "")) for shown in shown_forms() for _, field in fields_and_cells(shown)}
+    assert nouns - {""} <= set(additions.references())
+    assert {"price_key", "subscription", "rate_code", "plan"} <= nouns
+
+
+@pytest.mark.django_db
+def test_a_list_that_is_no_search_has_few_choices_or_is_of_currencies():
+    long = {
+        f"{type(shown).__qualname__}.{name}"
+        for shown in shown_forms()
+        for name, field in fields_and_cells(shown)
+        if len(list(getattr(field.widget, "choices", ()))) > MOST_CHOICES and "currency" not in name
+    }
+    assert long == set()
+
+
+# Errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.check
+@pytest.mark.django_db
+@pytest.mark.parametrize("junk", ["???", "\x00", "x" * 4000])
+def test_whatever_is_typed_each_form_says_what_is_wrong_in_words(junk):
+    """No error of the server, no pattern, no type of JSON."""
+    wrong = {}
+    for form in form_classes():
+        beside = {"currency": "EUR", "credit_type": "credits", "ref": "C-7"}
+        fixed = {name: value for name, value in beside.items() if name not in getattr(form, "shows", {})}
+        data = {"idempotency_key": "k"}
+        for name, field in form(fixed=fixed).fields.items():
+            cells = [f"{name}-0-{column}" for column in field.columns] if isinstance(field, RowsField) else [name]
+            data |= {cell: junk for cell in cells if cell != "idempotency_key"}
+        filled = form(data, fixed=fixed)
+        texts = [str(text).replace(junk, "…") for errors in filled.errors.values() for text in errors]
+        if coded := [text for text in texts if PROGRAM.search(text)]:
+            wrong[form.__qualname__] = coded
+    assert wrong == {}
