@@ -19,18 +19,22 @@ class LedgerProjectConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
-        """Refuse each connection to tables of another version: every process of this project works with them."""
+        """Refuse each connection to tables that do not fit: every process of this project works with them."""
         connection_created.connect(refuse_other_schemas, dispatch_uid="ledger_project.schema")
 
 
 def refuse_other_schemas(sender: Any, connection: Any, **options: Any) -> None:
-    """Return if the tables of the ledger's database fit this process, or close the connection and raise UnsafeDatabase."""
-    from ledger.database.schema_versions import ensure_schema
+    """Return if the tables of the ledger's database fit this process, or close the connection and raise UnsafeDatabase.
+
+    Tables that an upgrade makes fit pass: the process may be what upgrades them. Until then its calls are refused.
+    """
+    from ledger.database.schema_versions import is_ensured, verify_schema
 
     if connection.alias != DEFAULT_DB_ALIAS:
         return
     try:
-        ensure_schema(connection)
+        if not is_ensured(connection.alias):
+            verify_schema(connection, allow_pending=True)
     except BaseException:
         connection.close()
         raise

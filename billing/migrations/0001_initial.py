@@ -9,7 +9,7 @@ import django.db.models.expressions
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 
 
 def years(*columns):
@@ -868,5 +868,4 @@ class Migration(LedgerMigration):
             ),
         ]),
         migrations.RunSQL((Path(__file__).parent / 'schema.sql').read_text(encoding='utf-8')),
-        RecordSchema(),
     ]

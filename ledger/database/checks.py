@@ -20,12 +20,14 @@ from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, Pro
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.migrations.executor import MigrationExecutor
+from django.db.models.signals import pre_migrate
 from psycopg import IsolationLevel
 
 from ledger import conf
 from ledger.database.cluster import on_cluster
 from ledger.database.locks import holder_key, lock_number
-from ledger.database.schema_versions import leave_unensured, verify_schema
+from ledger.database.schema_changes import describe_pending, refuse_way_back
+from ledger.database.schema_versions import compare_schema, leave_unensured, verify_schema
 from ledger.database.transactions import REPEATABLE_SNAPSHOT
 from ledger.errors import UnsafeDatabase
 
@@ -61,12 +63,13 @@ _verified: set[str] = set()
 
 
 def register() -> None:
-    """Register the system checks, and verify each database when this process first connects to it."""
+    """Register the system checks, verify each database when this process first connects to it, and refuse to undo migrations."""
     register_check(check_settings, "ledger", conf.CHECKS)
     register_check(check_pooler, "ledger", Tags.database)
     register_check(check_schema, "ledger", Tags.database)
     register_check(check_schema_before_deployment, "ledger", deploy=True)
     connection_created.connect(_verify_once, dispatch_uid="ledger.database.checks")
+    pre_migrate.connect(refuse_way_back, dispatch_uid="ledger.database.schema_changes")
 
 
 # Settings --------------------------------------------------------------------------------------------
@@ -111,19 +114,38 @@ def check_pooler(app_configs: Any, databases: Sequence[str] | None = None, **kwa
 
 
 def check_schema(app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn, with `--database` and before `migrate`, of tables that another version made (ledger.W006); `migrate` goes on."""
+    """Warn, with `--database` and before `migrate`, of tables that this version cannot use (ledger.W006); `migrate` goes on.
+
+    Where `migrate` makes them fit, each of its migrations is described (ledger.W008).
+    """
     refusal = refusal_of_schema() if DEFAULT_DB_ALIAS in (databases or ()) else None
-    return [] if refusal is None else [CheckWarning(f"Calls of the ledger are refused: {refusal}.", id="ledger.W006")]
+    if refusal is None:
+        return []
+    return [CheckWarning(f"Calls of the ledger are refused: {refusal}.", id="ledger.W006"), *_describe_upgrade()]
 
 
 def check_schema_before_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report, with `--deploy`, tables that another version made (ledger.E007), or a database that does not answer (W007)."""
+    """Report, with `--deploy`, tables that this version cannot use (ledger.E007), or a database that does not answer (W007).
+
+    Where `migrate` makes them fit, each of its migrations is described (ledger.W008).
+    """
     try:
         refusal = refusal_of_schema()
     except OperationalError as error:
         what = f"The database of the ledger does not answer, so its tables were not compared: {' '.join(str(error).split())}"
         return [CheckWarning(what, id="ledger.W007")]
-    return [] if refusal is None else [Error(f"Calls of the ledger would be refused: {refusal}.", id="ledger.E007")]
+    if refusal is None:
+        return []
+    return [Error(f"Calls of the ledger would be refused: {refusal}.", id="ledger.E007"), *_describe_upgrade()]
+
+
+def _describe_upgrade() -> list[CheckMessage]:
+    """What each migration will do that the database lacks, if this version can upgrade the database."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    comparison = compare_schema(connection)
+    if not comparison.pending or comparison.others or comparison.unrecorded or comparison.needs_code_from:
+        return []
+    return [CheckWarning(f"An upgrade is due. {text}", id="ledger.W008") for text in describe_pending(connection)]
 
 
 def refusal_of_schema() -> str | None:
@@ -160,7 +182,7 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
             prepare_database` does both, so only processes that start after that command ask for this check.
 
     Raises:
-        UnsafeDatabase: the server is too old, another version made the schema, the isolation level, durability, advisory
+        UnsafeDatabase: the server is too old, this version cannot use the schema, the isolation level, durability, advisory
             locks or `lock_timeout` are unsafe, or the connection leads to a worker of a cluster.
         NoSecondConnection: the server accepts no further connection, so the locks are untested; all other checks passed.
     """
@@ -302,7 +324,7 @@ def leave_unverified(alias: str) -> None:
 def _verify_once(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     """Verify the ledger's server when this process first connects to it; close the connection and raise if it is unsafe.
 
-    Tables of another version refuse the calls of the ledger (`ensure_schema`), not the connection: a project that embeds the
+    Tables that do not fit refuse the calls of the ledger (`ensure_schema`), not the connection: a project that embeds the
     ledger has logins, pages and migrations of its own.
     """
     if connection.alias != DEFAULT_DB_ALIAS or connection.alias in _verified:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 from ledger.models import ExactJSON
 from ledger.operators.permissions import added_to
 
@@ -238,5 +238,4 @@ class Migration(LedgerMigration):
 
     operations: ClassVar[list[Operation]] = [
         migrations.RunSQL(SCHEMA, state_operations=[CreateModels(MODELS)]),
-        RecordSchema(),
     ]

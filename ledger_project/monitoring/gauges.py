@@ -28,8 +28,8 @@ from ledger.database.cluster import ask_all_nodes
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
 from ledger.telemetry.metrics import are_counts_written
+from ledger.version import VERSION
 from ledger_project.monitoring.node_checks import node_states
-from ledger_project.monitoring.version import VERSION
 from ledger_project.monitoring.work_checks import newest_anchor
 from ledger_project.work.timetable import TIMETABLE, Lane
 

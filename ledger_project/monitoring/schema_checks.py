@@ -6,9 +6,11 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import PREFIX
-from ledger.database import checks, schema_versions
+from ledger.database import schema_versions
 from ledger.database.cluster import ask_all_nodes
+from ledger.database.schema_changes import describe_pending
 from ledger.errors import UnsafeDatabase
+from ledger.version import VERSION
 from ledger_project.database import catalogue
 from ledger_project.database.optional_tables import is_left_out
 from ledger_project.database.rights import RIGHTS
@@ -66,17 +68,19 @@ def _rows(connection: BaseDatabaseWrapper, sql: str, parameters: Any = None) -> 
 
 
 def migrations(connection: BaseDatabaseWrapper) -> CheckResult:
-    """Check that the database has the schema of this version."""
-    pending = checks.pending_migrations(connection)
+    """Check that the database has all migrations of this version, and say what those do that it lacks."""
+    pending = describe_pending(connection)
     if pending:
-        return failed("Migrations", f"{len(pending)} are not applied: {_list_names(pending)}.", PREPARE)
+        text = " ".join(text if text.endswith(".") else f"{text}." for text in pending)
+        return failed("Migrations", f"{len(pending)} are not applied: {text}", PREPARE)
     return ok("Migrations", "All migrations are applied.")
 
 
 def schema(connection: BaseDatabaseWrapper) -> CheckResult:
-    """Check that the files of this version made the tables, and that nobody has changed them since."""
+    """Check that this version can use the tables, and that nobody has changed them since they were prepared."""
+    comparison = schema_versions.compare_schema(connection)
     try:
-        schema_versions.verify_schema(connection)
+        comparison.refuse()
     except UnsafeDatabase as unsafe:
         return failed("Schema", f"{unsafe}.", "No process of this version starts on this database.")
     changed = catalogue.changed_since_prepared(connection)
@@ -86,6 +90,9 @@ def schema(connection: BaseDatabaseWrapper) -> CheckResult:
         text = f"Not as prepare_database left them: {_list_names(changed)}."
         advice = "Compare `pg_dump --schema-only` with that of a new database to find the changes and their author; then audit."
         return (warning if set(changed) <= OF_NO_LAW else failed)("Schema", text, advice)
+    if comparison.version:
+        text = f"Release {comparison.version} made it, and {VERSION} works with it; it is as prepare_database left it."
+        return ok("Schema", text)
     return ok("Schema", "This version made it, and it is as prepare_database left it.")
 
 

@@ -13,8 +13,8 @@ from ledger.database import checks
 from ledger.database.batch_slots import SERVER_SLOTS, SLOT_LOCKS
 from ledger.database.cluster import on_cluster
 from ledger.errors import UnsafeDatabase
+from ledger.version import VERSION
 from ledger_project.monitoring.findings import CheckResult, failed, ok, warning
-from ledger_project.monitoring.version import VERSION
 from ledger_project.serving.bootstrap import SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE, TIMEOUTS
 from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, workers_from_environment
 

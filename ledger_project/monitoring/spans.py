@@ -10,7 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from ledger.telemetry import tracing
-from ledger_project.monitoring.version import VERSION
+from ledger.version import VERSION
 
 NAME = "credit-ledger"
 MISSING = "LEDGER_TRACING needs OpenTelemetry: pip install --require-hashes --no-deps -r requirements-tracing.txt"

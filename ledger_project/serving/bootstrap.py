@@ -12,11 +12,13 @@ import hashlib
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from django.apps import apps
 from django.conf import settings
@@ -30,16 +32,18 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 from psycopg import sql
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from ledger import conf
+from ledger.database import schema_changes
 from ledger.database.checks import verify_database
 from ledger.database.cluster import NoCluster, on_cluster
 from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
-from ledger.database.schema_versions import verify_schema
+from ledger.database.schema_versions import compare_schema
 from ledger.errors import Invalid, UnsafeDatabase
 from ledger.scopes import SCOPES
+from ledger.version import VERSION
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
@@ -58,6 +62,16 @@ class NotPrepared(Exception):
 
 class NotTheOwner(Exception):
     """The connected role may not migrate, or not give rights and set timeouts."""
+
+
+class NewerSchema(Exception):
+    """A later release prepared the database. This version can work with it, and would take back what that release gave."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f"Release {version} prepared this database, and {VERSION} does not prepare it: there is no way back. "
+            f"Servers of {VERSION} work with it as it is; to prepare it, run {version} (docs/how-to/operations/upgrade.md)"
+        )
 
 
 def use_database(url: str) -> BaseDatabaseWrapper:
@@ -100,6 +114,7 @@ def migrate_and_grant_rights(
     Raises:
         NotTheOwner: SQLSTATE 42501, on migrating or on giving rights.
         UnsafeDatabase: this version cannot prepare the database; nothing was changed.
+        NewerSchema: a later release prepared it; nothing was changed.
         NoCluster: LEDGER_DISTRIBUTED is set, and this is no coordinator with workers.
     """
     number = lock_number(MIGRATION())
@@ -112,8 +127,11 @@ def migrate_and_grant_rights(
             cursor.execute("SELECT pg_advisory_lock(%s)", [number])
             cursor.execute("SET lock_timeout = '2s'")
         # By another connection the process may know it already; another machine may have prepared it since.
-        verify_schema(connection)
-        applied = _migrate(connection, verbosity)
+        comparison = compare_schema(connection)
+        comparison.refuse(allow_pending=True)
+        if comparison.version:
+            raise NewerSchema(comparison.version)
+        applied = _migrate(connection, verbosity, report)
         are_functions_replaced = _distribute(connection, set_settings, report)
         provision(connection)
         if applied or are_functions_replaced or changed_since_prepared(connection) is None:
@@ -136,11 +154,24 @@ def _distribute(
     return False
 
 
-def _migrate(connection: BaseDatabaseWrapper, verbosity: int) -> int:
+ATTEMPTS: Final = 20
+PAUSE_SECONDS: Final = 1.0
+"""Between two attempts, in which those go on who waited behind the migration."""
+
+
+def _migrate(connection: BaseDatabaseWrapper, verbosity: int, report: Callable[[str], None]) -> int:
+    """Apply the migrations that the database lacks, and return their number; one that a table is busy for is tried again."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    if plan:
-        call_command("migrate", interactive=False, verbosity=verbosity, database=connection.alias)
+    for attempt in range(1, ATTEMPTS + 1 if plan else 1):
+        try:
+            call_command("migrate", interactive=False, verbosity=verbosity, database=connection.alias)
+            break
+        except OperationalError as error:
+            if attempt == ATTEMPTS or not isinstance(error.__cause__, LockNotAvailable):
+                raise
+            report(f"A table is in use; attempt {attempt} of {ATTEMPTS} ended after {schema_changes.WAITS['lock_timeout']}.")
+            time.sleep(PAUSE_SECONDS)
     return len(plan)
 
 
@@ -295,6 +326,9 @@ def _prepare_as_owner() -> None:
     try:
         with connected_as_owner() as owner:
             migrate_and_grant_rights(owner, verbosity=0)
+    except NewerSchema as error:
+        # Right after an earlier version was put back.
+        logger.warning("%s.", error)
     except NotTheOwner as error:
         # Right if the owner has prepared it already. If not, seeding fails and says what is missing.
         logger.warning(

@@ -6,7 +6,7 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 
 
 class Migration(LedgerMigration):
@@ -89,5 +89,4 @@ class Migration(LedgerMigration):
             ),
         ]),
         migrations.RunSQL((Path(__file__).parent / 'schema.sql').read_text(encoding='utf-8')),
-        RecordSchema(),
     ]

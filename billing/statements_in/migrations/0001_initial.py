@@ -5,7 +5,7 @@ from pathlib import Path
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 
 
 class Migration(LedgerMigration):
@@ -52,5 +52,4 @@ class Migration(LedgerMigration):
             ),
         ]),
         migrations.RunSQL((Path(__file__).parent / 'schema.sql').read_text(encoding='utf-8')),
-        RecordSchema(),
     ]

@@ -7,7 +7,7 @@ from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 from django.db.models.functions import Now
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 from ledger.keys.permissions import PERMISSIONS
 from ledger.operators.permissions import added_to
 
@@ -73,5 +73,4 @@ class Migration(LedgerMigration):
     dependencies: ClassVar[list[tuple[str, str]]] = [("ledger", "0001_initial")]
     operations: ClassVar[list[Operation]] = [
         migrations.RunSQL(SCHEMA, state_operations=[CreateModels(MODELS)]),
-        RecordSchema(),
     ]

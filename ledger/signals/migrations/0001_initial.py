@@ -7,7 +7,7 @@ from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 from django.db.models.functions import Now
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 from ledger.models import ExactJSON
 from ledger.operators.permissions import added_to
 from ledger.signals.permissions import PERMISSIONS
@@ -89,5 +89,4 @@ class Migration(LedgerMigration):
     dependencies: ClassVar[list[tuple[str, str]]] = [("ledger", "0001_initial")]
     operations: ClassVar[list[Operation]] = [
         migrations.RunSQL(SCHEMA, state_operations=[CreateModels(MODELS)]),
-        RecordSchema(),
     ]

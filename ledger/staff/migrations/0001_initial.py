@@ -6,7 +6,7 @@ from typing import ClassVar
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
@@ -55,5 +55,4 @@ class Migration(LedgerMigration):
     dependencies: ClassVar[list[tuple[str, str]]] = [("ledger", "0001_initial")]
     operations: ClassVar[list[Operation]] = [
         migrations.RunSQL(SCHEMA, state_operations=[CreateModels(MODELS)]),
-        RecordSchema(),
     ]

@@ -6,11 +6,15 @@ from typing import ClassVar
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
-from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
+from ledger.database.schema_changes import CreateModels, LedgerMigration
 from ledger.models import ExactJSON
-from ledger.rules.kinds import LINES
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+
+LINES = (
+    "granted_purchased", "granted_promotional", "granted_postpaid", "refunded", "transferred_in", "spent", "expired", "revoked",
+    "transferred_out",
+)  # fmt: skip
 
 MODELS = [
     migrations.CreateModel(
@@ -73,5 +77,4 @@ class Migration(LedgerMigration):
     dependencies: ClassVar[list[tuple[str, str]]] = [("ledger", "0001_initial")]
     operations: ClassVar[list[Operation]] = [
         migrations.RunSQL(SCHEMA, state_operations=[CreateModels(MODELS)]),
-        RecordSchema(),
     ]

@@ -11,9 +11,9 @@ from typing import Any
 from django.db import Error
 
 from ledger.management.examples import CommandWithExamples
+from ledger.version import VERSION
 from ledger_project.monitoring.examination import examine, worst
 from ledger_project.monitoring.findings import CheckResult, CheckState
-from ledger_project.monitoring.version import VERSION
 from ledger_project.monitoring.work_checks import tasks_as_json
 
 EXIT_CODES = {CheckState.OK: 0, CheckState.WARNING: 1, CheckState.FAILED: 2}

@@ -11,6 +11,7 @@ from ledger.database.cluster import NoCluster
 from ledger.management.examples import CommandWithExamples
 from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving.bootstrap import (
+    NewerSchema,
     NotPrepared,
     NotTheOwner,
     connected_as_owner,
@@ -51,7 +52,7 @@ class Command(CommandWithExamples):
                     f"The role {role} may not prepare this database: {error}. "
                     "Set LEDGER_OWNER_DATABASE_URL to the URL of the role that owns the database and its tables."
                 ) from error
-            except NoCluster as error:
+            except (NoCluster, NewerSchema) as error:
                 raise CommandError(f"{error}.") from error
             try:
                 ensure_bootstrap_key()
