@@ -16,24 +16,24 @@ import pytest
 from django.conf import settings
 
 from credit_ledger import AccountBalance, Client
-from tests.clients.conftest import RunningServer
+from tests.clients.conftest import Package, RunningServer
 from tests.clients.distant_proxy import DistantProxy
 from tests.nodes import pause
-from tests.parts import spread
 
 ROUND_TRIP_S = 0.1
 
 
 class Gateway:
-    """A process of tests/clients/lease_gateway.py."""
+    """A process of lease_gateway.py, or of lease_gateway.mjs with the package of the client in TypeScript."""
 
-    def __init__(self, url: str, api_key: str, holder: str, log: Path, **terms: Any) -> None:
+    def __init__(self, package: Package | None, api_key: str, log: Path, *words: str) -> None:
         self.log = log
-        self.terms = terms
-        words = [sys.executable, "-m", "tests.clients.lease_gateway", url, holder, str(log), json.dumps(terms)]
+        python = [sys.executable, "-m", "tests.clients.lease_gateway"]
+        program = python if package is None else ["node", str(Path(__file__).with_name("lease_gateway.mjs"))]
         environment = {**os.environ, "API_KEY": api_key, "PYTHONPATH": "clients/python/src"}
+        folder = settings.BASE_DIR if package is None else package.folder
         self.process = subprocess.Popen(
-            words, cwd=settings.BASE_DIR, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*program, *words], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def tell(self, line: str) -> None:
@@ -76,10 +76,11 @@ class World:
         self.server, self.proxy, self.client, self.holder, self.folder = server, proxy, client, holder, folder
         self.gateways: list[Gateway] = []
 
-    def start(self, **terms: Any) -> Gateway:
+    def start(self, package: Package | None = None, **terms: Any) -> Gateway:
         """A gateway that has opened its lease."""
         log = self.folder / f"gateway-{len(self.gateways)}"
-        gateway = Gateway(self.proxy.url, self.server.api_key, self.holder, log, **terms)
+        words = (self.proxy.url, self.holder, str(log), json.dumps(terms))
+        gateway = Gateway(package, self.server.api_key, log, *words)
         self.gateways.append(gateway)
         gateway.hear("open")
         return gateway
@@ -111,11 +112,22 @@ def world(running_server: RunningServer, new_holder: Callable[[], str], tmp_path
     proxy.close()
 
 
+LANGUAGES = [pytest.param("python", marks=pytest.mark.check), "typescript"]
+
+
+@pytest.fixture
+def package_of(request: pytest.FixtureRequest) -> Callable[[str], Package | None]:
+    """The package of the client of a language; None for Python."""
+    return lambda language: request.getfixturevalue("package") if language == "typescript" else None
+
+
 @pytest.mark.slow
-@pytest.mark.check
-def test_a_hundred_decisions_for_each_call(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_hundred_decisions_for_each_call(
+    world: World, package_of: Callable[[str], Package | None], language: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     world.client.grant(world.holder, amount=100_000)
-    gateways = [world.start(amount=1_000, most=10_000) for _ in range(3)]
+    gateways = [world.start(package_of(language), amount=1_000, most=10_000) for _ in range(3)]
     for gateway in gateways:
         gateway.tell("decide 5000")
     assert [gateway.hear("did") for gateway in gateways] == [["did", "5000", "all"]] * 3
@@ -123,7 +135,7 @@ def test_a_hundred_decisions_for_each_call(world: World, capsys: pytest.CaptureF
         gateway.close()
     decisions, decided = 3 * 5_000, sum(gateway.decided()[0] for gateway in gateways)
     with capsys.disabled():
-        print(f"\n{decisions} decisions in {world.proxy.requests} calls")
+        print(f"\n{language}: {decisions} decisions in {world.proxy.requests} calls")
     assert [[world.captured(gateway)] for gateway in gateways] == [gateway.decided() for gateway in gateways]
     assert world.balance()["available"] == 100_000 - decided
     assert decisions >= 100 * world.proxy.requests
@@ -145,13 +157,17 @@ def test_when_the_credits_end_the_gateways_stop(world: World) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", spread(range(8), test=[], check=[]))
-def test_killed_and_cut_gateways_spend_nothing_beyond(world: World, seed: int) -> None:
+@pytest.mark.parametrize("language", ["python", "typescript"])
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_and_cut_gateways_spend_nothing_beyond(
+    world: World, package_of: Callable[[str], Package | None], seed: int, language: str
+) -> None:
     """One is killed and comes back with its journal, one is killed without, one is cut off while it decides."""
     chance = random.Random(seed)
     world.client.grant(world.holder, amount=20_000)
     journal = str(world.folder / "journal")
-    with_journal, without, cut_off = (world.start(amount=300, most=900, **more) for more in ({"journal": journal}, {}, {}))
+    with_journal = world.start(amount=300, most=900, journal=journal)
+    without, cut_off = (world.start(package_of(language), amount=300, most=900) for _ in range(2))
     for gateway in (with_journal, without, cut_off):
         gateway.tell("decide 100000")
         for _ in range(chance.randint(1, 30)):

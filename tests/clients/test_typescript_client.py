@@ -10,6 +10,7 @@ from clients.typescript import generate
 from credit_ledger import Client
 from ledger_project.api.documents import openapi_document
 from tests.clients.conftest import Package, RunningServer
+from tests.clients.lease_world import CASES
 from tests.clients.losing_proxy import Do, LosingProxy
 from tests.ports import free_port
 
@@ -98,8 +99,10 @@ def test_what_follows_each_answer(package: Package) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["calls", "pages", "hold", "follow", "large"])
-def test_calls_lists_and_holds(scenario: Scenario, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["calls", "pages", "hold", "follow", "large", "lease", "lease_by_a_rate", "lease_whose_hold_is_ended"]
+)
+def test_calls_lists_holds_and_leases(scenario: Scenario, name: str) -> None:
     scenario.run(name)
 
 
@@ -107,6 +110,17 @@ def test_calls_lists_and_holds(scenario: Scenario, name: str) -> None:
 def test_lists_and_holds_through_lost_answers(scenario: Scenario) -> None:
     scenario.run("hold", (Do.LOSE, Do.PASS, Do.HALVE, Do.PASS, Do.GATEWAY) * 4)
     assert len(set(scenario.keys("/holds"))) == 4
+
+
+@pytest.mark.slow
+def test_a_lease_lives_as_in_python(package: Package) -> None:
+    assert package.test("lease.test.mjs", CASES=str(CASES)) == 13
+
+
+@pytest.mark.slow
+def test_a_lease_charges_nothing_twice_through_lost_answers(scenario: Scenario) -> None:
+    plan = (Do.PASS, Do.PASS, Do.LOSE, Do.PASS, Do.HALVE, Do.GATEWAY, Do.PASS, Do.UNKNOWN, Do.BUSY, Do.CUT)
+    scenario.run("lease_through_lost_answers", plan * 3)
 
 
 PLANS = [

@@ -3,6 +3,7 @@ import { callOf, newKey, type Answer, type Call, type Shape } from "./call.js";
 import { CALLS } from "./generated/calls.js";
 import type { components } from "./generated/schema.js";
 import { Hold } from "./hold.js";
+import { Lease, type LeaseFields } from "./lease.js";
 import type { Fields, Methods } from "./methods.js";
 import { Feed, Pages, type Page } from "./pages.js";
 
@@ -64,6 +65,17 @@ export class Client {
       await hold.capture();
     }
     return result;
+  }
+
+  /**
+   * Hold credits for a while, so that `lease.spend(amount)` decides by itself, without I/O.
+   *
+   * What was decided is captured in groups in the background, and the lease is refilled before it is used up. `close` captures the rest of
+   * what was decided, and releases what was not used. If the process dies, at most `most` credits stay held until the hold expires, and what
+   * was not captured is not charged.
+   */
+  lease(holder: string, fields: LeaseFields): Promise<Lease> {
+    return new Lease(this, holder, fields).open();
   }
 
   /**

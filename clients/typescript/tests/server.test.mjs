@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  Client, HoldClosed, IdempotencyKeyReused, InsufficientCredits, exactInteger, InvalidRequest, NotFound, OutcomeUnknown, Unauthenticated, Unreachable,
+  Client, HoldClosed, IdempotencyKeyReused, InsufficientCredits, exactInteger, InvalidRequest, LeaseClosed, LeaseExhausted, NotFound, OutcomeUnknown, Unauthenticated, Unreachable,
 } from "../dist/src/index.js";
 
 const { URL_OF_SERVER: url, API_KEY: apiKey, HOLDER: jane, SCENARIO: scenario } = process.env;
@@ -10,7 +10,80 @@ const QUICK = { totalMs: 20_000, attemptMs: 1_000, firstWaitMs: 10 };
 const clientWith = (retries, fetch) => new Client(url, apiKey, { retries: { ...QUICK, ...retries }, fetch });
 const client = clientWith({});
 
+/** What captures and spends took, the oldest first, each with its reason. */
+async function used() {
+  const entries = (await all(client.entries(jane))).filter((entry) => entry.kind === "capture" || entry.kind === "spend");
+  return entries.reverse().map((entry) => [entry.reason, entry.drawn.reduce((sum, lot) => sum + lot.amount, 0)]);
+}
+
 const SCENARIOS = {
+  async lease() {
+    await client.grant(jane, { amount: 1_000 });
+    const uncharged = [];
+    const fields = { amount: 100, most: 200, flushEveryMs: 3_600_000, onUncharged: (each) => uncharged.push(each) };
+    const lease = await client.lease(jane, { ...fields, metadata: { gateway: "eu-1" } });
+    for (let number = 0; number < 10; number += 1) lease.spend(2, { metadata: { model: "small" } });
+    lease.spend(5, { reference: "call-1" });
+    assert.deepEqual(lease.spend(7, { idempotencyKey: "order-1" }), { amount: 7, left: 68, repeated: false });
+    assert.deepEqual(lease.spend(7, { idempotencyKey: "order-1" }), { amount: 7, left: 68, repeated: true });
+    assert.throws(() => lease.spend(201), (e) => e instanceof LeaseExhausted && contains(e, { requested: 201, left: 68, problem: null }));
+    for (const wrong of [0, -1, 1.5, "3", null, { input: 1 }]) assert.throws(() => lease.spend(wrong), RangeError);
+    assert.throws(() => lease.spend(1, { reason: "x".repeat(501) }), RangeError);
+    assert.throws(() => lease.spend(1, { idempotencyKey: "é" }), RangeError);
+    assert.equal((await client.balance(jane)).held, 100);
+    assert.ok((await lease.refill(150)) >= 150);
+    lease.spend(150);
+    await lease.close();
+    assert.throws(() => lease.spend(1), LeaseClosed);
+    assert.deepEqual(await used(), [["10 decisions", 20], ["1 decision", 5], ["1 decision", 7], ["1 decision", 150]]);
+    assert.deepEqual([lease.decided, lease.captured, uncharged], [182, 182, []]);
+    assert.deepEqual((({ available, held }) => [available, held])(await client.balance(jane)), [818, 0]);
+    await assert.rejects(client.lease(`${jane}-no`, { amount: 1 }), InsufficientCredits);
+    await assert.rejects(async () => client.lease(jane, { amount: 2, most: 1 }), RangeError);
+  },
+
+  async lease_by_a_rate() {
+    const rate = `chat.${jane.slice(-20)}`;
+    await client.publishRate({ ref: rate, components: { input: { price: 1, per: 1000 }, output: { price: 3, per: 7 } } });
+    await client.grant(jane, { amount: 1_000 });
+    const lease = await client.lease(jane, { amount: 100, rate, flushEveryMs: 3_600_000 });
+    const taken = Array.from({ length: 7 }, () => lease.spend({ input: 400, output: "0.5" }).amount);
+    assert.deepEqual(taken, [1, 1, 0, 1, 1, 0, 1]);
+    await client.publishRate({ ref: rate, components: { input: { price: 9, per: 1 }, output: { price: 9, per: 1 } } });
+    assert.throws(() => lease.spend({ cached: 1 }), RangeError);
+    lease.spend(2);
+    await lease.refill(96);
+    assert.equal(lease.spend({ input: 1, output: 1 }).amount, 18);
+    await lease.close();
+    assert.deepEqual((await used()).map(([, amount]) => amount), [5, 2, 18]);
+    assert.equal(lease.captured, 25);
+  },
+
+  async lease_through_lost_answers() {
+    await client.grant(jane, { amount: 1_000 });
+    const lease = await client.lease(jane, { amount: 100, flushEveryMs: 3_600_000 });
+    for (let number = 0; number < 6; number += 1) {
+      lease.spend(10);
+      await lease.flush();
+    }
+    await lease.close();
+    assert.deepEqual(await used(), Array(6).fill(["1 decision", 10]));
+  },
+
+  async lease_whose_hold_is_ended() {
+    await client.grant(jane, { amount: 100 });
+    const uncharged = [];
+    const lease = await client.lease(jane, { amount: 100, flushEveryMs: 3_600_000, onUncharged: (each) => uncharged.push(each) });
+    lease.spend(30, { reference: "call-1" });
+    lease.spend(9, { reference: "call-2" });
+    const { hold } = await client.holds(jane).first();
+    await client.release(jane, hold, { reason: "stop" });
+    await client.spend(jane, { amount: 70 });
+    await lease.close();
+    assert.deepEqual(uncharged.map(({ operation, problem }) => [operation.amount, problem.slug]), [[9, "insufficient-credits"]]);
+    assert.equal((await client.balance(jane)).available, 0);
+  },
+
   async follow() {
     const feed = client.follow("end", { holder: jane });
     const entries = feed[Symbol.asyncIterator]();

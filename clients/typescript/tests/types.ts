@@ -19,6 +19,10 @@ export async function compiles(client: Client): Promise<void> {
   client.findEntries({ after: "start" });
   const tokens: number = await client.withHold("jane", { amount: 40 }, async (hold) => -(await hold.capture({ amount: 30 })).amount);
   await client.batch({ mode: "each", operations: [{ operation: "spend", holder: "jane", amount: tokens + balance }] });
+  const lease = await client.lease("jane", { amount: 10, most: 20, rate: "chat" });
+  const left: number = lease.spend({ input: 3, output: "0.5" }, { reference: "call-1" }).left + lease.spend(3).left;
+  // @ts-expect-error: the amount is missing
+  await client.lease("jane", { most: left });
   const pdf: Uint8Array = await client.statementPdf("jane", "2026-01");
   const error: unknown = { spent, exact, pdf };
   if (error instanceof InsufficientCredits) {

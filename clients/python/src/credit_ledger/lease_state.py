@@ -252,7 +252,7 @@ class LeaseState:
             if cost <= held.left:
                 rest = [each.left - (cost if each is held else 0) for each in self._usable(now_ms)]
                 return held, Decision(cost, max(rest))
-        self._needed = max(self._needed, min(cost, self.terms.most))
+        self._need(cost)
         raise LeaseExhausted(requested=cost, left=self.left(now_ms), problem=self.problem)
 
     def take(self, held: Held, use: Use, cost: int, *, quantities: Mapping[str, Fraction] | None = None) -> None:
@@ -270,6 +270,11 @@ class LeaseState:
             self._keys[use.key] = cost
             if len(self._keys) > MAX_KEYS:
                 self._keys.popitem(last=False)
+
+    def _need(self, amount: int) -> None:
+        """Remember a decision for which the next refill is to be large enough; one above `most` never fits."""
+        if amount <= self.terms.most:
+            self._needed = max(self._needed, amount)
 
     def _usable(self, now_ms: int) -> Iterator[Held]:
         """Yield the holds that can be decided against, the oldest first."""
@@ -308,7 +313,7 @@ class LeaseState:
     def ask_for(self, amount: int) -> None:
         """Have the next batch refill the lease, also during a pause, so that a decision of this amount can be taken."""
         self._is_asked = True
-        self._needed = max(self._needed, min(amount, self.terms.most))
+        self._need(amount)
 
     def close(self) -> None:
         """Decide nothing any more; the next batches capture what was decided, and release the rest."""
@@ -567,11 +572,11 @@ def exact_quantities(quantities: Mapping[str, Decimal | str | int]) -> dict[str,
     """Return quantities as exact numbers.
 
     Raises:
-        ValueError: one is no number of 0 or more, or none is given.
+        ValueError: the ledger would not take them.
     """
     exact = {name: Fraction(Decimal(quantity)) for name, quantity in quantities.items()}
-    if not exact or any(each < 0 for each in exact.values()):
-        raise ValueError("quantities must be numbers, 0 or more, of at least one component")
+    if not exact or any(not 0 <= each <= MAX_AMOUNT or each * 10**12 % 1 for each in exact.values()):
+        raise ValueError("quantities are numbers, 0 or more, with at most 12 decimals, of at least one component")
     return exact
 
 
