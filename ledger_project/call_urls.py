@@ -16,7 +16,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 from ledger.rest.calls.health import Health, Readiness
 from ledger.rest.kit import problems
 from ledger.rest.kit.request_errors import MethodNotAllowed
-from ledger_project.api.documents import ProblemPage, Resources, Schema
+from ledger_project.api.documents import ProblemPage, ReferenceSchema, Resources, Schema
 from ledger_project.monitoring.metrics_page import Metrics
 
 _billing = [path("v1/", include("billing.api.urls"))] if find_spec("billing.api.urls") else []
@@ -38,7 +38,7 @@ def no_such_page(request: HttpRequest, page: str) -> NoReturn:
 # Where the docs are not built, the API reference is all there is.
 _lead_to_reference = Lead.as_view(url="/docs/api")
 # The scripts of Swagger UI come as files, and none of them evaluates text.
-_docs = csp_replace({"script-src": [SELF]})(SpectacularSwaggerSplitView.as_view(url_name="schema"))
+_docs = csp_replace({"script-src": [SELF]})(SpectacularSwaggerSplitView.as_view(url_name="api-reference-schema"))
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/", include("ledger.rest.urls")),
@@ -51,6 +51,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", Metrics.as_view()),
     path("problems/<slug:slug>", ProblemPage.as_view()),
     path("docs/api", _docs, name="api-reference"),
+    path("docs/api.json", ReferenceSchema.as_view(), name="api-reference-schema"),
     path("docs", _lead_to_reference),
     path("docs/", _lead_to_reference),
     path("docs/<path:page>", no_such_page),
