@@ -168,11 +168,11 @@ END;
 
 -- Digests ---------------------------------------------------------------------------------------------
 
--- The canonical form of a row of intent: all of its columns but the digest and the words of a name, as a JSON object with times in UTC.
+-- The canonical form of a row of intent: all of its columns that are not null, but the digest and the words of a name, as a JSON object with times in UTC.
 CREATE FUNCTION billing_row_form(content anyelement) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 BEGIN
-    RETURN (to_jsonb(content) - 'digest' - 'name_words')::text;
+    RETURN (ledger_row_form(to_jsonb(content)) - 'digest' - 'name_words')::text;
 END;
 $$;
 

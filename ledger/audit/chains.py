@@ -68,7 +68,9 @@ class RegisteredTable:
             FROM (
                 SELECT ({key}) COLLATE "C" AS row_key, sha256(convert_to(content::text, 'UTF8')) AS digest
                 FROM (
-                    SELECT to_jsonb(r) - '{{{UNREGISTERED}}}'::text[] AS content FROM {self.name} AS r WHERE {self.condition}
+                    SELECT ledger_row_form(to_jsonb(r)) - '{{{UNREGISTERED}}}'::text[] AS content
+                    FROM {self.name} AS r
+                    WHERE {self.condition}
                 ) AS row
             ) AS there
             FULL JOIN (SELECT row_key, digest FROM ledger_register WHERE of_table = '{self.name}') AS known USING (row_key)

@@ -494,7 +494,13 @@ COMMENT ON TABLE  ledger_register               IS 'A digest of each row of the 
 COMMENT ON COLUMN ledger_register.of_table      IS 'The table.';
 COMMENT ON COLUMN ledger_register.row_key       IS 'The row''s key, its columns joined by a slash.';
 COMMENT ON COLUMN ledger_register.registered_on IS 'The day (UTC) on which the row was first registered.';
-COMMENT ON COLUMN ledger_register.digest        IS 'SHA-256 over the row as JSON with times in UTC.';
+COMMENT ON COLUMN ledger_register.digest        IS 'SHA-256 over the row as JSON, without columns that are null, with times in UTC.';
+
+-- The form of a row that a digest covers: without the columns that are null, so that a later release can add a column, null in the rows
+-- that are there, and their digests stay as they are.
+CREATE FUNCTION ledger_row_form(content jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(content) WHERE value <> 'null');
 
 -- Writes the digest of a row to the register, or takes it out with a row that the application may delete. Its arguments are the columns
 -- of the key. On a cluster the row of a table that all nodes have is registered by the coordinator's copy.
@@ -502,7 +508,7 @@ CREATE FUNCTION ledger_register_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 DECLARE
     -- Without the columns that the server computes again when the database is restored, and without when a key was used.
-    content jsonb := CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END - '{name_words,last_used_at}'::text[];
+    content jsonb := ledger_row_form(CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END) - '{name_words,last_used_at}'::text[];
     name    text := regexp_replace(TG_TABLE_NAME, '_[0-9]{6,}$', '');
     key     text := content ->> TG_ARGV[0];
 BEGIN

@@ -218,6 +218,7 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_usage_of": "s",
         "ledger_refuse_closed_day": "v",
         "ledger_register_row": "v",
+        "ledger_row_form": "i",
         "ledger_have_registered": "v",
         "ledger_entry_digest": "s",
         "ledger_key_hash": "i",

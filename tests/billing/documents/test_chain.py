@@ -248,7 +248,9 @@ def charged_items(invoice):
 
 
 def row_form(row):
-    """All columns but the digest as an object: names by length and then by bytes, JSON columns as the server prints them."""
+    """All columns that are not null but the digest, as an object: names by length and then by bytes, JSON columns as the server
+    prints them.
+    """
     values, json_texts = {}, []
     for field in row._meta.concrete_fields:
         value = getattr(row, field.attname)
@@ -258,7 +260,7 @@ def row_form(row):
         elif isinstance(field, JSONField) and value is not None:
             json_texts.append(stored_json(row._meta.db_table, field.column, id=row.pk)[row.pk])
             value = f"<{len(json_texts) - 1}>"
-        if field.column != "digest":
+        if field.column != "digest" and value is not None:
             values[field.column] = value if isinstance(value, str) else plain(value)
     return canonical_json({name: values[name] for name in sorted(values, key=lambda name: (len(name), name))}, json_texts)
 
