@@ -107,6 +107,7 @@ class Queue:
         threads: Callable[[], int] = lambda: 1,
         limit: int = LIMIT,
         gather_seconds: float = 0.0,
+        most_gather_seconds: float = 0.0,
         is_quick: bool = True,
         refuses_early: bool = False,
     ) -> None:
@@ -119,6 +120,8 @@ class Queue:
             threads: how many groups are executed at the same time.
             limit: how many requests wait at most.
             gather_seconds: how long after the end of a group the next group waits at most for its expected size.
+            most_gather_seconds: if a group takes longer than `gather_seconds`, the next one waits as long as a group takes, but
+                no longer than this.
             is_quick: a group takes milliseconds. Long work in other threads yields to it (`pacing`).
             refuses_early: requests take about the same time each. A request that would wait longer than PATIENCE_SECONDS is
                 refused when it comes, not after its wait.
@@ -135,6 +138,7 @@ class Queue:
         self._guard = threading.Condition()
         self._queue: deque[Pending] = deque()
         self._gather_seconds = gather_seconds
+        self._most_gather_seconds = most_gather_seconds
         self._idle = 0
         self._expected = 1
         """How many requests the next group is expected to have, until `_gathers_until`."""
@@ -232,7 +236,9 @@ class Queue:
     #     Clients that wait for a result send the next request when they have it. A thread that takes what has queued as soon as a
     #     group is done finds half of them, or one; the others come a moment later and wait for the next transaction. So the next
     #     group is expected to be as large as the last one and what queued during it, and is waited for, but not longer
-    #     than `gather_seconds` after the last one. A client that comes alone is never waited for: its group was 1, and 1 is
+    #     than `gather_seconds` after the last one. On a busy machine a group takes longer, and its clients take longer to come
+    #     back: then the next group is waited for as long as a group takes, up to `most_gather_seconds`. So a wait in vain costs
+    #     no more than being late for a group does. A client that comes alone is never waited for: its group was 1, and 1 is
     #     expected.
 
     def _run(self) -> None:
@@ -259,7 +265,8 @@ class Queue:
         with self._guard:
             self._pace.learn(seconds)
             self._expected = len(group) + len(self._queue)
-            self._gathers_until = time.monotonic() + self._gather_seconds
+            as_a_group = min(self._pace.wait_seconds(1), self._most_gather_seconds)
+            self._gathers_until = time.monotonic() + max(self._gather_seconds, as_a_group)
 
     def _take(self) -> list[Pending]:
         """Wait for the next group and return it; an empty list when the queue is closed."""

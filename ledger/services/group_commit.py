@@ -72,7 +72,9 @@ ResultOrError = Result | LedgerError | None
 """The outcome of a request: its result, or an error that wrote nothing; None if its holder's lock was not free."""
 
 GATHER_SECONDS = 0.003
-"""How long the next group waits at most for the clients of the last group."""
+"""How long the next group waits at most for the clients of the last group, if a group takes no longer than this."""
+MOST_GATHER_SECONDS = 0.012
+"""How long it waits at most if a group takes longer, as on a busy machine."""
 WAITERS = 4
 """For how many busy holders threads wait at the same time; each takes a thread and a connection."""
 PATIENT_WAITERS = 4
@@ -118,6 +120,7 @@ class GroupCommit(Queue):
             most=most,
             threads=lambda: COMMITTERS if most() < 2 else 1,
             gather_seconds=GATHER_SECONDS,
+            most_gather_seconds=MOST_GATHER_SECONDS,
             refuses_early=True,
         )
         self._execute_after_waiting = execute_after_waiting

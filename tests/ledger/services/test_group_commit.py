@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,8 @@ from ledger.services.group_commit import GroupCommit, ResultOrError
 from tests import nodes
 
 TIMEOUT_S = 30
+SLOW_GROUP_S = 2.4
+"""Almost the time after which requests behind a group are refused."""
 
 
 def spend_request(key: str, holder: str = "a") -> Request:
@@ -178,6 +181,37 @@ def test_the_next_group_waits_no_longer_than_it_may_for_clients_that_do_not_come
     scene.wait_for("together")
     futures += [scene.submit("2"), scene.submit("3")]
     scene.let_go("together")
+    assert entries_of(futures) == ["1", "2", "3"]
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3"]]
+
+
+def test_if_a_group_takes_longer_the_next_one_waits_as_long_for_the_clients_that_just_had_a_response(scene: Scene) -> None:
+    scene.group_commit._most_gather_seconds = TIMEOUT_S
+    scene.group_commit._pace._group_seconds = SLOW_GROUP_S
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit("2"), scene.submit("3")]
+    scene.let_go("together")
+    assert entries_of(futures[:1]) == ["1"]
+    # Longer than a group waits whose groups are quick.
+    with pytest.raises(FutureTimeout):
+        futures[1].result(10 * group_commit.GATHER_SECONDS)
+
+    futures.append(scene.submit("4"))
+    assert entries_of(futures) == ["1", "2", "3", "4"]
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4"]]
+
+
+def test_however_long_a_group_takes_the_next_one_waits_no_longer_than_the_most(scene: Scene) -> None:
+    scene.group_commit._pace._group_seconds = SLOW_GROUP_S
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit("2"), scene.submit("3")]
+    scene.let_go("together")
+    assert entries_of(futures[:1]) == ["1"]
+    assert scene.group_commit._gathers_until - time.monotonic() <= group_commit.MOST_GATHER_SECONDS
     assert entries_of(futures) == ["1", "2", "3"]
     assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3"]]
 
