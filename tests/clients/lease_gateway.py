@@ -3,7 +3,8 @@
 python -m tests.clients.lease_gateway URL HOLDER LOG TERMS   (the API key in API_KEY, TERMS as JSON)
 
 It writes `a AMOUNT` to its log before each decision and `d AMOUNT` after it, so that the log says what was decided even if it is
-killed, but for the last one. Lines in and out: `decide COUNT` prints `at COUNT` after each 50 decisions, and `did COUNT WHY`;
+killed, but for the last one. Lines in and out: `decide COUNT` prints `at COUNT` after each 50 decisions, and
+`did COUNT WHY MICROSECONDS`;
 `close` prints `closed`.
 """
 
@@ -11,7 +12,9 @@ import json
 import os
 import random
 import sys
+import time
 from pathlib import Path
+from statistics import median
 
 from credit_ledger import Client, CreditLedgerError, LeaseExhausted, Retries
 from credit_ledger.leases import Lease
@@ -22,19 +25,22 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
-def decide(lease: Lease, count: int, log: int, chance: random.Random, name: str) -> tuple[int, str]:
-    """Decide so often, with a refill where credits lack; return how often, and why it stopped."""
+def decide(lease: Lease, count: int, log: int, chance: random.Random, name: str) -> tuple[int, str, int]:
+    """Decide so often, with a refill where credits lack; return how often, why it stopped, and the median in µs."""
+    took_ns = []
     for number in range(count):
         amount = chance.randint(1, 3)
         os.write(log, f"a {amount}\n".encode())
+        began = time.perf_counter_ns()
         try:
             take(lease, amount, name)
         except CreditLedgerError as error:
-            return number, type(error).__name__
+            return number, type(error).__name__, 0
+        took_ns.append(time.perf_counter_ns() - began)
         os.write(log, f"d {amount}\n".encode())
         if number % 50 == 49:
             say("at", number + 1)
-    return count, "all"
+    return count, "all", int(median(took_ns)) // 1_000
 
 
 def take(lease: Lease, amount: int, name: str) -> None:

@@ -301,6 +301,64 @@ def test_what_a_dead_process_decided_is_captured_from_its_journal(
     assert [amount for _, amount in used(client, jane)] == [10, 4, 5, 6]
 
 
+@pytest.mark.slow
+def test_an_unused_hold_is_given_back_and_a_used_one_lives_on(client: Client, new_holder: Callable[[], str]) -> None:
+    jane = new_holder()
+    client.grant(jane, amount=1_000)
+    with client.lease(jane, amount=100, expires_in_s=4.0, margin_s=1.0, flush_every_s=0.05) as lease:
+        [first] = client.holds(jane)
+        lease.spend(1)
+        while client.holds(jane).first()["expires_at"] == first["expires_at"]:  # type: ignore[index]
+            pause()
+        [used_hold] = client.holds(jane)
+        assert used_hold["hold"] == first["hold"], "it was extended"
+        while client.balance(jane)["held"]:
+            assert client.balance(jane)["as_of"] < used_hold["expires_at"], "before it expires"
+            pause()
+        with pytest.raises(LeaseExhausted):
+            lease.spend(1)
+        assert lease.refill() >= 1
+        lease.spend(1)
+    assert sum(amount for _, amount in used(client, jane)) == lease.decided
+
+
+def test_a_journal_that_cannot_be_written_decides_and_sends_nothing(
+    client: Client, new_holder: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jane = new_holder()
+    client.grant(jane, amount=100)
+
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    with client.lease(jane, amount=50, flush_every_s=NEVER_S, journal=tmp_path / "journal") as lease:
+        lease.spend(5)
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "_append", full)
+            with pytest.raises(OSError, match="no space"):
+                lease.spend(7)
+            with pytest.raises(OSError, match="no space"):
+                lease.flush()
+        assert (lease.decided, lease.captured, used(client, jane)) == (5, 0, [])
+    assert used(client, jane) == [("capture", 5)]
+
+
+def test_a_callback_that_fails_does_not_end_the_lease(client: Client, new_holder: Callable[[], str]) -> None:
+    jane = new_holder()
+    client.grant(jane, amount=100)
+    client.spend(jane, amount=1, idempotency_key="order-1")
+
+    def fails(_: Uncharged) -> None:
+        raise ZeroDivisionError
+
+    with client.lease(jane, amount=50, flush_every_s=NEVER_S, on_uncharged=fails) as lease:
+        lease.spend(7, idempotency_key="order-1")
+        lease.flush()
+        assert lease.left == 50, "what was not charged is still held"
+        lease.spend(3)
+    assert used(client, jane) == [("spend", 1), ("capture", 3)]
+
+
 def test_a_long_journal_is_written_again_with_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("credit_ledger.journal.LONGEST_BYTES", 2_000)
     path, terms = tmp_path / "journal", Terms("jane", 100, 100, 60_000, 10_000)

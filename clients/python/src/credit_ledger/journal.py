@@ -81,7 +81,7 @@ class Journal:
         if not self.records:
             state = LeaseState(terms, new_key())
             self._append("lease", FORMAT, state.key, whose)
-            self._sync()
+            self.sync()
             return state
         (_, form, key, of), *records = self.records
         if [form, of] != [FORMAT, whose]:
@@ -94,9 +94,12 @@ class Journal:
         self._append("spend", *_decisions(held.sequence, Group(use, 1, Fraction(cost), dict(quantities or {}))))
 
     def sent(self, state: LeaseState, batch: Batch) -> None:
-        """Write down what is about to be sent, and what is not, on disk."""
+        """Write down what is about to be sent, and what is not; `sync` before it is sent."""
         self._append("batch", state.number, batch.operations, batch.costs, _open_decisions(state))
-        self._sync()
+
+    def sync(self) -> None:
+        """Have all that was written down on disk."""
+        os.fsync(self._file)
 
     def settled(self, state: LeaseState) -> None:
         """Write down that the batch has its results."""
@@ -120,9 +123,6 @@ class Journal:
             os.ftruncate(self._file, self._length)
             raise OSError(f"the journal {self._path} could not be written")
         self._length += len(line)
-
-    def _sync(self) -> None:
-        os.fsync(self._file)
 
     def _begin_again(self, records: Sequence[Sequence[Any]]) -> None:
         """Replace all records by these, at once."""

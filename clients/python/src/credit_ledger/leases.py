@@ -123,7 +123,9 @@ class LeaseBase:
         self._journal = journal
         self._on_uncharged = on_uncharged or _log_uncharged
         self._lock = threading.Lock()
-        self.error: CreditLedgerError | None = None
+        self._written: str | None = None
+        """The key of the last batch that the journal has."""
+        self.error: Exception | None = None
         """Why the last batch was not settled yet; None if it was."""
 
     def spend(
@@ -196,12 +198,12 @@ class LeaseBase:
     def _next_call(self) -> tuple[Batch, Call[BatchBody]] | None:
         """Return the batch to send now, as it is written down."""
         with self._lock:
-            is_new = self._state.sent is None
             batch = self._state.next_batch(now_ms())
             if batch is None:
                 return None
-            if is_new and self._journal is not None:
+            if batch.key != self._written and self._journal is not None:
                 self._journal.sent(self._state, batch)
+            self._written = batch.key
         operations: Any = batch.operations
         return batch, calls.batch(mode="each", operations=operations, idempotency_key=batch.key)
 
@@ -212,9 +214,12 @@ class LeaseBase:
                 self._journal.settled(self._state)
             self.error = None
         for each in uncharged:
-            self._on_uncharged(each)
+            try:
+                self._on_uncharged(each)
+            except Exception:
+                LOG.exception("on_uncharged failed for %s", dict(each.operation))
 
-    def _failed(self, error: CreditLedgerError) -> None:
+    def _failed(self, error: Exception) -> None:
         self.error = error
         if isinstance(error, Problem) and not isinstance(error, Busy):
             with self._lock:
@@ -342,7 +347,8 @@ class Lease(LeaseBase):
             try:
                 self._turn()
                 pause_s = 0.0
-            except CreditLedgerError:
+            except (CreditLedgerError, OSError) as error:
+                self.error = error
                 pause_s = min(max(1.0, pause_s * 2), LONGEST_PAUSE_S)
 
     def _turn(self) -> bool:
@@ -353,8 +359,10 @@ class Lease(LeaseBase):
                 return False
             batch, call = following
             try:
+                if self._journal is not None:
+                    self._journal.sync()
                 body = self._client.send(call)
-            except CreditLedgerError as error:
+            except (CreditLedgerError, OSError) as error:
                 self._failed(error)
                 raise
             self._settled(batch, body)
@@ -455,7 +463,8 @@ class AsyncLease(LeaseBase):
             try:
                 await self._turn()
                 pause_s = 0.0
-            except CreditLedgerError:
+            except (CreditLedgerError, OSError) as error:
+                self.error = error
                 pause_s = min(max(1.0, pause_s * 2), LONGEST_PAUSE_S)
 
     async def _turn(self) -> bool:
@@ -466,8 +475,10 @@ class AsyncLease(LeaseBase):
                 return False
             batch, call = following
             try:
+                if self._journal is not None:
+                    await anyio.to_thread.run_sync(self._journal.sync)
                 body = await self._client.send(call)
-            except CreditLedgerError as error:
+            except (CreditLedgerError, OSError) as error:
                 self._failed(error)
                 raise
             self._settled(batch, body)
