@@ -136,7 +136,8 @@ def test_a_hundred_decisions_for_each_call(
         gateway.close()
     decisions, decided = 3 * 5_000, sum(gateway.decided()[0] for gateway in gateways)
     with capsys.disabled():
-        print(f"\n{language}: {decisions} decisions in {world.proxy.requests} calls, half of the decisions within {answers[0][3]} µs")
+        calls = f"{decisions} decisions in {world.proxy.requests} calls"
+        print(f"\n{language}: {calls}, half of the decisions within {answers[0][3]} µs")
     assert [[world.captured(gateway)] for gateway in gateways] == [gateway.decided() for gateway in gateways]
     assert world.balance()["available"] == 100_000 - decided
     assert decisions >= 100 * world.proxy.requests

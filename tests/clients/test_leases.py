@@ -158,6 +158,22 @@ def test_budgets_count_by_the_labels_of_the_lease(client: Client, new_holder: Ca
     assert used(client, jane) == [("capture", 30), ("capture", 30)]
 
 
+def test_overage_that_a_lease_does_not_use_goes_back(client: Client, new_holder: Callable[[], str]) -> None:
+    jane = new_holder()
+    client.grant(jane, amount=10)
+    client.set_overage(jane, limit=60, time_zone="UTC", reference="SUB-1")
+    with client.lease(jane, amount=50, flush_every_s=NEVER_S) as lease:
+        assert client.balance(jane)["overage"]["used"] == 40  # type: ignore[index]
+        lease.spend(15)
+        assert lease.refill(50) == 50
+        lease.spend(50)
+        assert lease.refill(6) == 5, "10 credits and 60 of overage, less 65"
+        with pytest.raises(LeaseExhausted):
+            lease.spend(6)
+        lease.spend(1)
+    assert client.balance(jane)["overage"]["used"] == 15 + 50 + 1 - 10  # type: ignore[index]
+
+
 def test_a_frozen_holder_pays_what_was_decided_and_leases_no_more(client: Client, new_holder: Callable[[], str]) -> None:
     jane = new_holder()
     client.grant(jane, amount=100)
