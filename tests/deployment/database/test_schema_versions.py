@@ -289,6 +289,17 @@ def test_code_goes_on_with_what_a_later_release_left_for_it(later: Callable[[str
     assert (found.state, found.text) == (CheckState.OK, text)
 
 
+def test_rights_that_a_later_release_gave_are_no_failure(later: Callable[[str], None], raw_connection: RawConnection) -> None:
+    owner = raw_connection(autocommit=True)
+    owner.execute("GRANT UPDATE (holder_id) ON ledger_api_key TO ledger_app")
+    try:
+        assert schema_checks.rights(connection).state is CheckState.FAILED
+        later(VERSION)
+        assert schema_checks.rights(connection).state is CheckState.OK
+    finally:
+        owner.execute("REVOKE UPDATE (holder_id) ON ledger_api_key FROM ledger_app")
+
+
 @pytest.mark.parametrize(
     ("code_from", "what", "why"),
     [
