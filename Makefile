@@ -1,6 +1,6 @@
 # `make help` lists all targets.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-cluster replay bench prove mutants convince check lint types layers migrations docs lock format wheel clients client-types
+.PHONY: help run test test-cluster replay bench prove mutants convince check lint types layers migrations docs lock format wheel clients client-types release
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -88,6 +88,9 @@ clients: client-types  ## Build the clients into clients/dist: a wheel, its sour
 	$(BIN)/uv build --quiet --out-dir clients/dist clients/python
 	rm -rf clients/typescript/dist
 	cd clients/typescript && npm pack --silent --pack-destination ../dist
+
+release: $(VENV)/.installed-dev $(NODE_MODULES)  ## Build all files of a release of this commit into dist/release, byte for byte the same each time: docs/how-to/operations/release.md
+	@$(BIN)/python -m deploy.release.build
 
 format: $(VENV)/.installed-dev  ## Mend what ruff can mend
 	$(BIN)/ruff check --fix
