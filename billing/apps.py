@@ -92,9 +92,7 @@ class BillingConfig(AppConfig):
             from ledger.portal import parts
 
             parts.register(_customer)
-        follow_at_once(_set_overage_of)
-        follow_at_once(_set_allowance_terms_of)
-        follow_at_once(_set_budgets_of)
+        follow_at_once(_set_terms_of)
         start_with_the_payment(_set_terms_at_start)
         register(TRANSITIONS)
         for table in REGISTERED:
@@ -112,30 +110,16 @@ class BillingConfig(AppConfig):
 
 def _set_terms_at_start(ref: str) -> None:
     """Set what the plan of a subscription brings that a payment has started; import the generator only for that."""
-    from billing.generator.state.starting import set_terms_at_start
+    from billing.generator.state.plan_terms import set_terms_at_start
 
     set_terms_at_start(ref)
 
 
-def _set_overage_of(ref: str) -> None:
-    """Set the terms of a subscription's overage; import the generator only for that."""
-    from billing.generator.state.overage import set_overage_of
+def _set_terms_of(ref: str) -> None:
+    """Set what the plan of a subscription brings after an order; import the generator only for that."""
+    from billing.generator.state.plan_terms import set_terms_of
 
-    set_overage_of(ref)
-
-
-def _set_allowance_terms_of(ref: str) -> None:
-    """Set the terms of a subscription's allowance; import the generator only for that."""
-    from billing.generator.state.allowance_terms import set_allowance_terms_of
-
-    set_allowance_terms_of(ref)
-
-
-def _set_budgets_of(ref: str) -> None:
-    """Set the budgets of a subscription's plan; import the generator only for that."""
-    from billing.generator.state.plan_budgets import set_budgets_of
-
-    set_budgets_of(ref)
+    set_terms_of(ref)
 
 
 def _check_limits(app_configs: Any, **options: Any) -> list[CheckMessage]:

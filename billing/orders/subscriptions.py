@@ -696,7 +696,7 @@ def follow_at_once(act: Callable[[str], object]) -> None:
 
 
 def tell_followers(subscription: Subscription) -> None:
-    """Call the followers after COMMIT, if a plan that the subscription has or had has overage, an allowance or budgets.
+    """Call what follows after COMMIT, if a plan that the subscription has or had has overage, an allowance or budgets.
 
     Call it after the order, or after its billing is suspended.
     """

@@ -18,10 +18,8 @@ from billing.documents.unused_time import UnusedCredit, is_refunded
 from billing.generator.difference.draft import Bill
 from billing.generator.difference.due_drafts import RunStep
 from billing.generator.options import Options
-from billing.generator.state.allowance_terms import set_allowance_terms
 from billing.generator.state.allowances import AllowanceGrant, AllowanceReturn, grant_allowances
-from billing.generator.state.overage import set_overage
-from billing.generator.state.plan_budgets import set_budgets
+from billing.generator.state.plan_terms import set_terms
 from billing.generator.state.subscription_state import SubscriptionState, read_items
 from ledger.database.locks import Lock
 
@@ -124,16 +122,14 @@ def pay_step(lock: Lock, step: RunStep, *, has_credit: bool) -> None:
 
 
 def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
-    """Pay with the available credits, grant allowances, set the terms of both and overage, then give the numbers."""
+    """Pay with the available credits, grant allowances, set what the plan brings to the account, then give the numbers."""
     last = steps[-1]
     for step in steps:
         settle_step(lock, step, has_credit=len(steps) > 1)
     # Drafts that are rated again grant no allowances, so the last step has found all that are due.
     last.granted += grant_allowances(lock, last.subscription, last.allowances)
     if last.has_started:
-        set_overage(lock, last.subscription, last.items)
-        set_budgets(lock, last.subscription, last.items)
-        set_allowance_terms(lock, last.subscription, last.items)
+        set_terms(lock, last.subscription, last.items)
     generated = GenerationResult(last.subscription.ref, granted=[one for step in steps for one in step.granted])
     generated.returned = [one for step in steps for one in step.returned]
     for step in steps:

@@ -18,7 +18,6 @@ from math import floor
 from typing import Any, Final, NamedTuple
 
 from billing.documents.invoice_locks import invoice_key
-from billing.errors import SubscriptionNotStarted
 from billing.generator.state.allowance_times import (
     Allowance,
     AllowanceDifference,
@@ -44,17 +43,13 @@ from billing.generator.state.subscription_state import (
     BillableItems,
     SubscriptionState,
     compute_settled_until,
-    read_items,
-    read_subscription,
 )
 from billing.models import Claim
-from billing.orders.subscriptions import started
 from billing.rating.periods import instant_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
-from ledger.database.transactions import locked_transaction
-from ledger.errors import Refused, Retryable
+from ledger.errors import Refused
 from ledger.periods import IntervalUnit
 from ledger.services import plan_grants
 from ledger.values import MAX_AMOUNT
@@ -235,21 +230,6 @@ def _claim_terms(credit_type: str, granted: plan_grants.GrantedPeriod) -> list[s
 
 
 # What it grants next ---------------------------------------------------------------------------------
-
-
-def set_allowance_terms_of(ref: str) -> None:
-    """Set the terms of a subscription's allowance, as `set_allowance_terms` does, in a transaction of its own: after an order.
-
-    While its billing is suspended, the ledger grants nothing. A subscription that waits has its terms set by its first payment;
-    one whose locks are not free within lock_timeout, by the next run.
-    """
-    try:
-        with locked_transaction(invoice_key(ref)) as lock:
-            started(ref)
-            subscription = read_subscription(lock, ref)
-            set_allowance_terms(lock, subscription, read_items(lock, subscription), grants_now=True)
-    except (SubscriptionNotStarted, Retryable) as error:
-        log.info("%s: the terms of the allowance follow with the next run: %s", ref, error)
 
 
 def set_allowance_terms(lock: Lock, subscription: SubscriptionState, items: BillableItems, *, grants_now: bool = False) -> None:

@@ -14,20 +14,16 @@ from math import floor
 from typing import Any, Final
 
 from billing.documents.invoice_locks import invoice_key
-from billing.errors import SubscriptionNotStarted
 from billing.generator.state.claims import LateClaim
 from billing.generator.state.spans import ItemSpan
-from billing.generator.state.subscription_state import BillableItems, SubscriptionState, read_items, read_subscription
+from billing.generator.state.subscription_state import BillableItems, SubscriptionState
 from billing.orders import plans
-from billing.orders.subscriptions import started
 from billing.rating.aggregation import MICROSECOND
 from billing.rating.periods import instant_of
 from billing.rating.prices.overage import METER_PREFIX, affordable, credit_type_of, is_overage
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
-from ledger.database.transactions import locked_transaction
-from ledger.errors import Retryable
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 log = logging.getLogger("billing.overage")
@@ -83,22 +79,6 @@ def read_late_overage(lock: Lock, subscription: SubscriptionState, items: Billab
             values = [f"{METER_PREFIX}{credit_type}", subscription.id, instants]
             late_claims |= {claim.id: claim for claim in fetch_rows(LateClaim, CLAIMS_AT, values)}
     return late_claims
-
-
-def set_overage_of(ref: str) -> None:
-    """Set the terms of a subscription's plan, as `set_overage` does, in a transaction of its own: after an order, at once.
-
-    A subscription that waits has its terms set by its first payment; one whose billing is suspended, by the run that bills it;
-    one whose locks are not free within lock_timeout, by the next run.
-    """
-    try:
-        with locked_transaction(invoice_key(ref)) as lock:
-            started(ref)
-            subscription = read_subscription(lock, ref)
-            if subscription.suspended_reason is None:
-                set_overage(lock, subscription, read_items(lock, subscription))
-    except (SubscriptionNotStarted, Retryable) as error:
-        log.info("%s: the terms of the overage follow with the next run: %s", ref, error)
 
 
 def set_overage(lock: Lock, subscription: SubscriptionState, items: BillableItems) -> None:

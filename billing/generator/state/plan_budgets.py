@@ -16,23 +16,18 @@ from math import floor
 from typing import Any, Final, NamedTuple
 
 from billing.documents.invoice_locks import invoice_key
-from billing.errors import SubscriptionNotStarted
 from billing.generator.state.subscription_state import (
     BillableItems,
     SubscriptionState,
     VersionRow,
-    read_items,
-    read_subscription,
     read_versions,
 )
 from billing.orders import plans
-from billing.orders.subscriptions import started
 from billing.rating.proration import MICROSECOND
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
-from ledger.database.transactions import locked_transaction
-from ledger.errors import Refused, Retryable
+from ledger.errors import Refused
 from ledger.services.budgets import AccountBudget, budgets_now, budgets_under
 from ledger.values import MAX_AMOUNT
 
@@ -200,22 +195,6 @@ def _known(subscription_id: int) -> set[BudgetKey]:
     """Return the budgets of all plans that the subscription was ever to be on."""
     plan_ids = fetch_rows(int, PLANS, [subscription_id])
     return {(each["credit_type"], each["budget"]) for plan_id in plan_ids for each in plans.terms_of(plan_id).budgets}
-
-
-def set_budgets_of(ref: str) -> None:
-    """Set the budgets of a subscription's plan, as `set_budgets` does, in a transaction of its own: after an order, at once.
-
-    A subscription that waits has its budgets set by its first payment; one whose billing is suspended, by the run that bills it;
-    one whose locks are not free within lock_timeout, by the next run.
-    """
-    try:
-        with locked_transaction(invoice_key(ref)) as lock:
-            started(ref)
-            subscription = read_subscription(lock, ref)
-            if subscription.suspended_reason is None:
-                set_budgets(lock, subscription, read_items(lock, subscription))
-    except (SubscriptionNotStarted, Retryable) as error:
-        log.info("%s: the budgets of the plan follow with the next run: %s", ref, error)
 
 
 def set_budgets(lock: Lock, subscription: SubscriptionState, items: BillableItems) -> None:

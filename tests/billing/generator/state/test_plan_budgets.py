@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from billing.admin.order_forms.subscriptions import budget_change
-from billing.generator.state import plan_budgets
+from billing.generator.state import plan_budgets, plan_terms
 from billing.models import Cursor, Subscription
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.orders.suspension import suspend
@@ -178,7 +178,7 @@ def test_what_is_lost_by_a_crash_after_the_order_is_set_by_the_next_run(monkeypa
         raise HolderBusy
 
     with monkeypatch.context() as patched:
-        patched.setattr(plan_budgets, "set_budgets", busy)
+        patched.setattr(plan_terms, "set_budgets", busy)
         holder, subscription = ordered(plan_of(POOL))
         assert limits(holder) == {}
     run_at(holder, subscription, day(1))
