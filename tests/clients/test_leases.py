@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,14 +14,15 @@ from credit_ledger import (
     AsyncClient,
     Client,
     InsufficientCredits,
+    JournalInUse,
     LeaseClosed,
     LeaseExhausted,
     Retries,
     Uncharged,
     Unreachable,
 )
-from credit_ledger.journal import Journal, JournalInUse
-from credit_ledger.lease_state import Terms, Use
+from credit_ledger.journal import Journal
+from credit_ledger.lease_state import Held, LeaseState, Terms, Use
 from credit_ledger.problems import BudgetExceeded, HolderFrozen, IdempotencyKeyReused, Unauthenticated
 from tests.clients.conftest import RunningServer
 from tests.clients.losing_proxy import Do, LosingProxy
@@ -156,6 +159,53 @@ def test_budgets_count_by_the_labels_of_the_lease(client: Client, new_holder: Ca
         assert isinstance(refused.value.problem, BudgetExceeded)
         lease.spend(30)
     assert used(client, jane) == [("capture", 30), ("capture", 30)]
+
+
+def test_threads_share_a_lease(client: Client, new_holder: Callable[[], str]) -> None:
+    jane = new_holder()
+    client.grant(jane, amount=1_000)
+    together = threading.Barrier(8)
+
+    def work(_: int) -> int:
+        together.wait(30)
+        taken = 0
+        with suppress(LeaseExhausted):
+            while True:
+                try:
+                    taken += lease.spend(1).amount
+                except LeaseExhausted:
+                    if lease.refill() < 1:
+                        raise
+        return taken
+
+    with client.lease(jane, amount=100, most=400, flush_every_s=0.01) as lease, ThreadPoolExecutor(8) as threads:
+        taken = sum(threads.map(work, range(8)))
+    assert taken == lease.decided == lease.captured == sum(amount for _, amount in used(client, jane))
+    assert client.balance(jane)["available"] == 1_000 - taken
+
+
+def test_without_its_lock_two_threads_take_the_same_credits() -> None:
+    """The control of the test above: both decide before one of them takes."""
+    state = LeaseState(Terms("jane", 10, 10, 60_000, 10_000), "lease")
+    state.holds.append(Held(1, 10, 60_000, 60_000))
+    decided = [state.decide(0, Use(), amount=10) for _ in range(2)]
+    for held, decision in decided:
+        assert held is not None
+        state.take(held, Use(), decision.amount)
+    assert state.decided == 20
+
+
+def test_a_lease_is_of_the_process_that_opened_it(
+    client: Client, new_holder: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jane = new_holder()
+    client.grant(jane, amount=100)
+    with client.lease(jane, amount=50, flush_every_s=NEVER_S) as lease:
+        with monkeypatch.context() as forked:
+            forked.setattr("credit_ledger.leases.os.getpid", lambda: -1)
+            with pytest.raises(RuntimeError, match="after the fork"):
+                lease.spend(1)
+        assert lease.decided == 0
 
 
 def test_overage_that_a_lease_does_not_use_goes_back(client: Client, new_holder: Callable[[], str]) -> None:

@@ -11,7 +11,7 @@ from credit_ledger.attempts import Retries
 from credit_ledger.call import ABSENT
 from credit_ledger.client import Client, Feed, Hold, Pages
 from credit_ledger.generated.bodies import AccountBalance, Entry, Explanation
-from credit_ledger.lease_state import Decision, LeaseClosed, LeaseExhausted, Uncharged
+from credit_ledger.lease_state import Decision, JournalInUse, LeaseClosed, LeaseExhausted, Uncharged
 from credit_ledger.leases import AsyncLease, Lease
 from credit_ledger.problem import Busy, CreditLedgerError, OutcomeUnknown, Problem, Unreachable
 from credit_ledger.problems import InsufficientCredits
@@ -34,6 +34,7 @@ __all__ = [
     "Feed",
     "Hold",
     "InsufficientCredits",
+    "JournalInUse",
     "Lease",
     "LeaseClosed",
     "LeaseExhausted",

@@ -8,17 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from credit_ledger.lease_state import Batch, Group, Held, LeaseState, Terms, Use
+from credit_ledger.lease_state import Batch, Group, Held, JournalInUse, LeaseState, Terms, Use
 
 LONGEST_BYTES: Final = 8 * 1024 * 1024
 """The length from which on a journal is written again, with what is still open."""
 FORMAT: Final = "credit-ledger-lease/1"
 LONG_AGO_MS: Final = -(10**12)
 """When what an earlier process did was built: none of its holds is decided against."""
-
-
-class JournalInUse(Exception):
-    """Another process has this journal."""
 
 
 class Journal:

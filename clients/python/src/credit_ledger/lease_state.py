@@ -52,6 +52,10 @@ class LeaseExhausted(CreditLedgerError):
         self.problem = problem
 
 
+class JournalInUse(CreditLedgerError):
+    """Another process has the journal of this lease."""
+
+
 class LeaseClosed(CreditLedgerError):
     """The lease was closed: it decides nothing any more."""
 

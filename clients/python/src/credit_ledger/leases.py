@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -123,6 +124,7 @@ class LeaseBase:
         self._journal = journal
         self._on_uncharged = on_uncharged or _log_uncharged
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._written: str | None = None
         """The key of the last batch that the journal has."""
         self.error: Exception | None = None
@@ -152,7 +154,10 @@ class LeaseBase:
             LeaseExhausted: too few credits are left; a refill is on its way if the ledger may give one.
             LeaseClosed: the lease was closed.
             ValueError: the ledger would refuse the capture.
+            RuntimeError: another process opened the lease.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError("a lease belongs to the process that opened it: open one after the fork")
         if (amount is None) == (quantities is None):
             raise ValueError("give either an amount or quantities")
         if amount is not None and (type(amount) is not int or not 1 <= amount <= MAX_AMOUNT):
