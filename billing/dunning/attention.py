@@ -25,6 +25,6 @@ def list_stopped_mails(request: Any) -> list[Attention]:
     if first is None:
         return []
     noun = "mail has" if many == "1" else "mails have"
-    text = f"{many} {noun} not arrived, or have an unknown outcome, such as mail {first.pk}: {first.state}."
+    text = f"{many} {noun} not arrived as far as is known, such as mail {first.pk}: {first.state}."
     url = row_url(Mail, first.pk) if many == "1" else list_url(Mail, state=first.state)
     return [Attention(tone="warning", text=text, url=url, action="Send it again" if many == "1" else "Show them")]

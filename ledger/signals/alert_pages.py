@@ -48,7 +48,10 @@ class AlertForm(RequestForm[AlertRequest]):
     stake = NO_CREDITS
     use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(set_alert)
     shows = {
-        "alert": Shown(label="Name", help="Replaces the alert of that name with the same holder and credit type. a-z 0-9 . _ -"),
+        "alert": Shown(
+            label="Name",
+            help="Replaces the alert of that name with the same holder and credit type. Small letters, digits and . _ -",
+        ),
         "holder_id": Shown(label="Holder", help="The only holder that it watches; empty for all."),
         "credit_type": Shown(help="The only credit type that it watches; empty for all."),
         "below": Shown(

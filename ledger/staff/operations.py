@@ -212,21 +212,31 @@ class OverdraftForm(OperationForm[OverdraftRequest], CreditAmountsForm[Overdraft
     shows = {"limit": Shown(help="0 for no overdraft. An existing debt stays."), **WHY}
 
 
+WINDOWS: Final = {"day": "each day", "week": "each week", "month": "each month", "rolling": "the last hours"}
+SCOPES: Final = {
+    "holder": "everything that the account spends",
+    "actor": "each actor, such as an API key",
+    "reference": "each reference",
+    "label": "each value of a label, such as a member",
+}
+MODES: Final = {"hard": "is refused", "soft": "is spent, and shown"}
+
+
 class BudgetForm(OperationForm[BudgetRequest], CreditAmountsForm[BudgetRequest]):
     """How much may be spent in a window of time, and by whom."""
 
     declared, use_case = BudgetRequest, services.set_budget
     stake = SETS_TERMS
     shows = {
-        "budget": Shown(label="Name", help="Replaces the budget of that name. a-z 0-9 . _ -"),
+        "budget": Shown(label="Name", help="Replaces the budget of that name. Small letters, digits and . _ -"),
         "limit": Shown(help="In the unit of the credit type; 0 for none."),
-        "window": Shown(help="A day, week or month of the time zone, or the last hours."),
-        "hours": Shown(help="Of a rolling window: its length, up to 744."),
+        "window": Shown(words=WINDOWS, help="A day, week or month is one of the time zone."),
+        "hours": Shown(help="If the last hours count: how many, up to 744."),
         "time_zone": Shown(help="Such as Europe/Berlin."),
-        "by": Shown(label="Counted by", help="Whose spending is counted together; holder: that of the whole account."),
-        "label": Shown(help="Counted by label: the key in the metadata, such as member."),
+        "by": Shown(label="It counts", words=SCOPES, help="What is spent by each of them has the limit."),
+        "label": Shown(help="If it counts each value of a label: the key in the metadata, such as member."),
         "subject": Shown(label="Only", help="One actor (key:NAME), reference or label value; empty: each has the whole limit."),
-        "mode": Shown(help="Hard refuses what exceeds the limit; soft only shows it."),
+        "mode": Shown(label="What is more", words=MODES),
         "parent": Shown(label="Within", help="The budget in which it nests, such as that of each member; empty: none."),
         **WHY,
     }
@@ -247,7 +257,9 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
     # The credits of one period.
     stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, form.request.amount or form.request.up_to or 0)])
     shows = {
-        "recurring_grant": Shown(label="Name", help="Gives the recurring grant of that name other terms. a-z 0-9 . _ -"),
+        "recurring_grant": Shown(
+            label="Name", help="Gives the recurring grant of that name other terms. Small letters, digits and . _ -"
+        ),
         "amount": Shown(help="Each period, in the unit of the credit type; or fill up to an amount instead."),
         "up_to": Shown(label="Up to", help="Instead of the amount: fills what its earlier lots have left up to this."),
         "interval": Shown(label="Every", help="The unit of a period."),

@@ -110,9 +110,9 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
                 ),
                 summary="Quantities, trial, end and time zone",
             ),
-            FormSection(self.bound("starts_when_paid", "payment_timeout_hours"), summary="Payment before the start"),
-            FormSection(self.bound(*OVERRIDE), summary="Negotiated prices"),
-            FormSection(self.bound("phases"), summary="Phases"),
+            FormSection(self.bound("starts_when_paid"), self.bound("payment_timeout_hours"), summary="Time to pay"),
+            FormSection([], self.bound(*OVERRIDE), summary="Negotiated prices"),
+            FormSection([], self.bound("phases"), summary="Phases"),
             FormSection(self.bound("reason", "idempotency_key")),
         ]
 

@@ -60,6 +60,8 @@ def made(name: str, value: Value, shown: Shown, *, required: bool = False, defau
     """Return the form's field for a value of that type; it shows the limits, and the declaration refuses what exceeds them."""
     found = (shown.make or field_for)(value, shown)
     found.label, found.help_text = shown.label or pretty_name(name), shown.help
+    if isinstance(found, UTCField) and "UTC" not in found.label:
+        found.label = f"{found.label} (UTC)"
     found.initial = shown.initial if shown.initial is not None or shown.unset is not None else default
     found.required = shown.required if shown.required is not None else required or default not in (None, "")
     found.widget.is_required = found.required

@@ -118,7 +118,7 @@ class FormSection:
     @property
     def is_unfolded(self) -> bool:
         """Whether a folded field has a fault, or another value than its first one."""
-        return any(field.errors or _differs(field.value(), field.field.initial) for field in self.folded)
+        return any(field.errors or _is_filled_in(field) for field in self.folded)
 
 
 class KeyedForm(ReasonForm):
@@ -385,8 +385,11 @@ def _names(field_name: str, noun: str) -> bool:
     return field_name in (noun, f"{noun}s") or field_name.endswith(f"_{noun}")
 
 
-def _differs(value: Any, initial: Any) -> bool:
-    return str("" if value in (None, []) else value) != str("" if initial is None else initial)
+def _is_filled_in(field: forms.BoundField) -> bool:
+    """Return whether a field has another value than its first one, which may be a text or what the text stands for."""
+    value, first = field.value(), field.field.initial
+    texts = {str("" if each in (None, []) else each) for each in (first, field.field.prepare_value(first))}
+    return str("" if value in (None, []) else value) not in texts
 
 
 FormT = TypeVar("FormT", bound=KeyedForm)

@@ -18,7 +18,7 @@ from billing.payments.models import Pack
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
 from ledger.operators import additions
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Shown, UTCField
 from ledger.staff.kit.idempotent_forms import KeyedForm, RequestForm
 from ledger.staff.kit.money_fields import HasCurrency, MoneyField, NotOneNumber, read_typed
 from ledger.staff.kit.rows import RowsField
@@ -282,6 +282,22 @@ def test_a_list_that_is_no_search_has_few_choices_or_is_of_currencies():
         if len(list(getattr(field.widget, "choices", ()))) > MOST_CHOICES and "currency" not in name
     }
     assert long == set()
+
+
+@pytest.mark.django_db
+def test_the_folds_of_a_form_in_which_nothing_is_typed_are_closed():
+    opened = [
+        (type(shown).__qualname__, each.summary) for shown in shown_forms() for each in shown.sections() if each.is_unfolded
+    ]
+    assert opened == []
+
+
+@pytest.mark.django_db
+def test_each_field_for_a_time_says_that_it_is_utc():
+    times = [(type(shown).__qualname__, field) for shown in shown_forms() for _, field in fields_and_cells(shown)]
+    found = [(form, str(field.label)) for form, field in times if isinstance(field, UTCField)]
+    assert len(found) > 20
+    assert [each for each in found if "UTC" not in each[1]] == []
 
 
 # Errors ----------------------------------------------------------------------------------------------
