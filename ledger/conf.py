@@ -112,7 +112,10 @@ KEY_REQUESTS_PER_SECOND: Final = Setting(
     "KEY_REQUESTS_PER_SECOND", 0, "How many calls a second one API key may send to one process; 0: no limit."
 )
 KEY_CONCURRENT_REQUESTS: Final = Setting(
-    "KEY_CONCURRENT_REQUESTS", 0, "How many calls at the same time one API key may have in one process; 0: no limit."
+    "KEY_CONCURRENT_REQUESTS",
+    1024,
+    "How many calls at the same time one API key may have in one process; 0: no limit. The default is half of what a process "
+    "lets wait, so that one program that runs wild leaves room for the others.",
 )
 TRUSTED_PROXIES: Final = Setting(
     "TRUSTED_PROXIES", 0, "How many of your proxies forward a request; each adds the address that it saw to X-Forwarded-For."

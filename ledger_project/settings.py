@@ -20,6 +20,7 @@ DATA_DIR = credentials.data_dir_from_environment()
 DEBUG = env.bool("DEBUG", False)
 EMBEDDED_SERVER = not env.str("DATABASE_URL", "")
 SECRET_KEY = env.str("SECRET_KEY", "") or credentials.secret_key(DATA_DIR)
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 # Where processes for calls redirect browsers that request a page: this address, or this port of the same host.
 PAGES_URL = env.str("LEDGER_PAGES_URL", "").rstrip("/")

@@ -25,7 +25,7 @@ def test_without_settings_the_defaults_hold(settings: Settings) -> None:
         "REFUND_LOT_DAYS": 30,
         "DOCUMENT_FONTS": [],
         "KEY_REQUESTS_PER_SECOND": 0,
-        "KEY_CONCURRENT_REQUESTS": 0,
+        "KEY_CONCURRENT_REQUESTS": 1024,
         "TRUSTED_PROXIES": 0,
         "SIGNAL_ALLOWED_NETWORKS": [],
         "SIGNAL_PLAIN_HTTP": False,

@@ -49,5 +49,5 @@ OWN_KEY: dict[str, Any] = {
     "labels": {},
     "expires_at": "2027-01-31T00:00:00.000000Z",
     "requests_per_second": 50,
-    "concurrent_requests": None,
+    "concurrent_requests": 1024,
 }

@@ -1,7 +1,8 @@
-"""Limits of one API key in one process: requests a second, and requests at the same time. Off unless set.
+"""Limits of one API key in one process: requests a second, and requests at the same time.
 
 The key's own limits, or else the settings KEY_REQUESTS_PER_SECOND and KEY_CONCURRENT_REQUESTS; 0 is no limit. They protect a
-process from a runaway client; a limit over all processes belongs to the proxy in front.
+process from a runaway client; a limit over all processes belongs to the proxy in front. By default one key takes half of the room
+that a process has for requests that wait, however many it sends.
 """
 
 import threading

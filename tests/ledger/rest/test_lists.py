@@ -1,13 +1,17 @@
 """Lists by the page: every row once, in order, there and back, also where many rows have the same time."""
 
 import json
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pytest_django.fixtures import Settings
 
 from ledger import services
 from tests.ledger.rest.conftest import ApiClient
+
+Step = tuple[str, list[str]]
 
 TYPES = ("credits", "sms", "usd_cents")
 
@@ -176,3 +180,26 @@ def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
         "owed",
         "overage",
     ]
+
+
+STEPS: list[Step] = [("a", []), ("a", ["b"]), ("b", ["a"]), ("b", [])]
+"""SECRET_KEY and SECRET_KEY_FALLBACKS in each step of a rotation: docs/how-to/operations/security.md."""
+
+
+@pytest.mark.parametrize(("one", "other"), [*pairwise(STEPS), *((other, one) for one, other in pairwise(STEPS))])
+def test_a_list_goes_on_between_servers_at_neighbouring_steps_of_a_rotation(
+    api: ApiClient, history: list[tuple[str, int]], one: Step, other: Step, settings: Settings
+) -> None:
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = one
+    first, body = entries_page(api, "/v1/holders/busy/entries?limit=5")
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = other
+    assert first + entries_page(api, body["next"])[0] == history[:10]
+
+
+def test_control_without_the_steps_between_the_next_page_is_refused(
+    api: ApiClient, history: list[tuple[str, int]], settings: Settings
+) -> None:
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = STEPS[0]
+    _, body = entries_page(api, "/v1/holders/busy/entries?limit=5")
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = STEPS[-1]
+    assert api.get(body["next"]).status_code == 400

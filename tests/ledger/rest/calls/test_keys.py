@@ -55,7 +55,9 @@ def test_a_key_without_limits_of_its_own_learns_those_of_the_settings(make_api: 
     api = make_api("ledger:spend", name="till")
     without = own_key(api)
     assert (without["holder_id"], without["expires_at"]) == (None, None)
-    assert (without["requests_per_second"], without["concurrent_requests"]) == (None, None)
+    assert (without["requests_per_second"], without["concurrent_requests"]) == (None, 1024)
+    settings.LEDGER = {**settings.LEDGER, "KEY_CONCURRENT_REQUESTS": 0}
+    assert own_key(api)["concurrent_requests"] is None
     settings.LEDGER = {**settings.LEDGER, "KEY_REQUESTS_PER_SECOND": 100, "KEY_CONCURRENT_REQUESTS": 7}
     assert (own_key(api)["requests_per_second"], own_key(api)["concurrent_requests"]) == (100, 7)
 

@@ -3,11 +3,13 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from pytest_django.fixtures import Settings
 
+from ledger.database.queues import LIMIT
 from ledger.rest.kit import limits
 from ledger.rest.kit.authentication import Key
 from ledger.rest.kit.request_errors import TooManyRequests
@@ -132,3 +134,12 @@ def test_beyond_the_rate_a_request_is_a_429_with_nothing_written(
     problem: dict[str, Any] = json.loads(response.content)
     assert (response.status_code, response["Retry-After"], problem["outcome"]) == (429, "2", "not_executed")
     assert problem["type"].endswith("/too-many-requests")
+
+
+def test_by_default_a_key_takes_half_of_the_room_for_requests_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_uses", {})
+    with ExitStack() as running:
+        for _ in range(LIMIT // 2):
+            running.enter_context(limits.admitted(KEY))
+        assert (passes(KEY), passes(OTHER)) == (False, True)
+    assert passes(KEY)
