@@ -13,6 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
+from credit_ledger.journal import Journal
 from credit_ledger.lease_state import Batch, LeaseExhausted, LeaseState, Terms, UnitPrice, use_of
 
 CASES: Final = Path(__file__).with_name("lease_cases.json")
@@ -120,7 +121,7 @@ def _ms(text: str) -> int:
 class Life:
     """A lease that lives beside a ledger, and what was done and came of it, step by step."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, journal: Path | None = None) -> None:
         self.random = chance = random.Random(seed)
         amount = chance.choice((5, 20, 100))
         self.is_rated = chance.random() < 0.4
@@ -131,20 +132,40 @@ class Life:
         self.ledger = Ledger(available=chance.choice((50, 400, 3_000)), skew_ms=chance.randrange(-(10**9), 10**9))
         self.granted = self.ledger.available
         self.now_ms = chance.randrange(10**6)
-        self.state = LeaseState(self.terms, "lease")
         self.steps: list[list[Any]] = []
+        self.elsewhere = 0
+        """What others spent."""
+        self.decided = self.uncharged = 0
+        """Of the processes that have died."""
+        self.crashes = 0
+        self._path = journal
+        self._begin()
+
+    def _begin(self) -> None:
+        self.journal = None if self._path is None else Journal(self._path)
+        new = LeaseState(self.terms, "lease")
+        self.state = new if self.journal is None else self.journal.begin(self.terms, lambda: "lease")
         if self.is_rated:
             self.state.prices[1] = PRICES
         self._do("learn", _text(self.now_ms + self.ledger.skew_ms))
         self._do("ask", 1)
-        self.elsewhere = 0
-        """What others spent."""
+
+    def crash(self) -> None:
+        """Let the process die, and another begin with its journal."""
+        assert self.journal is not None
+        self.journal.close()
+        self.decided += self.state.decided
+        self.uncharged += self.state.uncharged
+        self.crashes += 1
+        self._begin()
 
     def live(self) -> None:
         """Take all steps, and close."""
         for _ in range(STEPS):
             self._step()
             self.check()
+            if self.journal is not None and self.random.random() < 0.05:
+                self.crash()
         self._do("close")
         while self._send(loses=0.3):
             self.check()
@@ -160,6 +181,7 @@ class Life:
         elif chance < 0.95:
             self.elsewhere += (taken := self.random.randint(0, self.ledger.available))
             self.ledger.available -= taken
+            self.ledger.keys.add(f"k{self.random.randrange(40)}")
         elif chance < 0.97:
             self.granted += 60
             self.ledger.available += 60
@@ -181,7 +203,10 @@ class Life:
 
     def _send(self, *, loses: float) -> bool:
         """Send the next batch, by which some answers are lost; return whether there is more to send."""
+        is_new = self.state.sent is None
         batch = self.state.next_batch(self.now_ms)
+        if self.journal is not None and batch is not None and is_new:
+            self.journal.sent(self.state, batch)
         self.steps.append([self.now_ms, "batch", None if batch is None else {"key": batch.key, "operations": batch.operations}])
         if batch is None:
             return False
@@ -194,10 +219,12 @@ class Life:
             return True
         self.now_ms += self.random.choice((0, 50))
         self._do("settle", results)
+        if self.journal is not None:
+            self.journal.settled(self.state)
         return True
 
     def _do(self, name: str, *given: Any) -> None:
-        self.steps.append([self.now_ms, name, *given, done := do(self.state, self.now_ms, name, *given)])
+        self.steps.append([self.now_ms, name, *given, done := do(self.state, self.now_ms, name, *given, journal=self.journal)])
         assert done == json.loads(json.dumps(done))
 
     def check(self) -> None:
@@ -211,7 +238,7 @@ class Life:
         assert sum(each.left for each in alive if self.now_ms < each.ends_ms) <= held
 
 
-def do(state: LeaseState, now_ms: int, name: str, *given: Any) -> Any:
+def do(state: LeaseState, now_ms: int, name: str, *given: Any, journal: Journal | None = None) -> Any:
     """Take a step; return what comes of it, as JSON."""
     if name == "learn":
         return state.learn_time(given[0], now_ms)
@@ -231,6 +258,8 @@ def do(state: LeaseState, now_ms: int, name: str, *given: Any) -> Any:
     except LeaseExhausted as refused:
         return ["exhausted", refused.requested, refused.left, refused.problem and refused.problem.slug, state.is_due(now_ms)]
     if held is not None:
+        if journal is not None:
+            journal.decided(held, use, decision.amount, exact)
         state.take(held, use, decision.amount, quantities=exact)
     return ["decided", decision.amount, decision.left, decision.repeated, state.is_due(now_ms)]
 

@@ -305,11 +305,12 @@ export class LeaseState {
     if (this.#sent !== null) {
       return this.#sent;
     }
-    const [size, keepsNewest] = this.#refill(nowMs);
-    this.#retire(nowMs, size > 0, keepsNewest);
+    const [wanted, keepsNewest] = this.#refill(nowMs);
+    this.#retire(nowMs, wanted > 0, keepsNewest);
     const costed = this.#late.splice(0, MAX_CAPTURES);
     if (this.#addCaptures(costed)) {
       this.#addReleases(costed, nowMs);
+      const size = Math.min(wanted, this.terms.most - this.#heldAfter(costed));
       if (size > 0) {
         costed.push([this.#hold(size, nowMs), size]);
         this.#beginRefill(nowMs);
@@ -413,6 +414,13 @@ export class LeaseState {
     for (const held of this.#holds) {
       held.isRetired ||= !kept.includes(held);
     }
+  }
+
+  /** Return the most that the ledger holds after these operations: others may have used the key of a capture. */
+  #heldAfter(costed: readonly Costed[]): number {
+    const left = this.#holds.reduce((sum, each) => sum + (each.isRetired ? 0 : each.left), 0);
+    const keyed = costed.filter(([operation]) => operation["operation"] === "capture" && "idempotency_key" in operation);
+    return keyed.reduce((sum, [, cost]) => sum + cost, left);
   }
 
   /** Return the newest hold if it is used, and half of its life is over. */

@@ -333,7 +333,8 @@ class LeaseState:
         is_whole = self._add_captures(operations)
         if is_whole:
             operations += self._releases(now_ms)
-            if size:
+            size = min(size, self.terms.most - self._held_after(operations))
+            if size > 0:
                 operations.append((self._hold(size, now_ms), size))
                 self._begin_refill(now_ms, size)
         if not operations:
@@ -411,6 +412,11 @@ class LeaseState:
         kept = [] if newest and all_but_newest else kept
         for held in self.holds:
             held.is_retired = held.is_retired or held not in kept
+
+    def _held_after(self, operations: Sequence[tuple[Mapping[str, Any], int]]) -> int:
+        """Return the most that the ledger holds after these operations: others may have used the key of a capture."""
+        keyed = (cost for operation, cost in operations if operation["operation"] == "capture" and "idempotency_key" in operation)
+        return sum(each.left for each in self.holds if not each.is_retired) + sum(keyed)
 
     def _extends(self, now_ms: int) -> Held | None:
         """Return the newest hold if it is used, and half of its life is over."""
