@@ -336,6 +336,8 @@ def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium):
         for name, text in (("ref", "SUB-9"), ("customer", customer.ref), ("plan", plan.code)):
             page.locator(f"[name={name}]").fill(text)
         assert not page.get_by_label("Row 1: Quantity").is_visible()
+        for folded in ("Negotiated prices", "Phases"):
+            page.locator("summary", has_text=folded).click()
         page.get_by_label("Amount 1: Price").fill("base")
         page.get_by_label("Amount 1: What").select_option("Price")
         page.get_by_label("Amount 1: Amount").fill("9,50")
