@@ -14,7 +14,7 @@ from ledger.cluster.nodes import Node, Nodes
 from ledger.database.queues import Notify, Pending, threads
 from ledger.errors import ServerBusy
 from ledger.rules.requests import Request
-from ledger.services.group_commit import ExecuteAfterWaiting, GroupCommit, ResultOrError
+from ledger.services.group_commit import ExecuteAfterWaiting, ExecuteShared, GroupCommit, ResultOrError
 
 CONNECTIONS_TO_NODE: Final = 9
 """The most connections that a process opens to a worker, besides Citus's own: committer and 8 waiters."""
@@ -35,12 +35,13 @@ class GroupCommitByNode(GroupCommit):
         execute_alone: Callable[[Request], ResultOrError] | None = None,
         *,
         most: Callable[[], int],
+        execute_shared: ExecuteShared | None = None,
         nodes: Nodes | None = None,
     ) -> None:
         """Set up empty queues; their threads start with their first requests. Arguments are those of `GroupCommit`."""
         self._nodes = nodes or Nodes()
         self._ways = execute_group, execute_after_waiting
-        super().__init__(execute_group, execute_after_waiting, execute_alone, most=most)
+        super().__init__(execute_group, execute_after_waiting, execute_alone, most=most, execute_shared=execute_shared)
         self._of_nodes: dict[Node, GroupCommit] = {}
         self._changing = threading.Lock()
         self._reading = threads("ledger-places", 1, limit=1)
@@ -73,7 +74,9 @@ class GroupCommitByNode(GroupCommit):
     def _queue_of(self, node: Node) -> GroupCommit:
         with self._changing:
             if node not in self._of_nodes:
-                self._of_nodes[node] = GroupCommit(*(self._at(node, way) for way in self._ways), most=self._most)
+                shared = None if self._execute_shared is None else self._at(node, self._execute_shared)
+                ways = (self._at(node, way) for way in self._ways)
+                self._of_nodes[node] = GroupCommit(*ways, most=self._most, execute_shared=shared)
             return self._of_nodes[node]
 
     def _at(self, node: Node, execute: Callable[..., Any]) -> Callable[..., Any]:

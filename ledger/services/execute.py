@@ -9,15 +9,24 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from ledger import conf, journal
 from ledger.database.cluster import on_cluster
-from ledger.database.locks import Lock, holder_key, holder_lock
+from ledger.database.locks import LOCK_NOT_AVAILABLE, Lock, holder_key, holder_lock, sqlstate
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import after_commit, in_transaction
 from ledger.due_grants import others_than, recurring_grants, with_due_grants
-from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, InsufficientCredits, Invalid, LedgerError, Refused
+from ledger.errors import (
+    AccountMovedOn,
+    ClocksOff,
+    HolderBusy,
+    IdempotencyKeyReused,
+    InsufficientCredits,
+    Invalid,
+    LedgerError,
+    Refused,
+)
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules.accounts import AccountState
 from ledger.rules.decisions import (  # noqa: F401 - some only register what decides their requests
@@ -114,6 +123,29 @@ def execute_group(requests: Sequence[Request]) -> Sequence[ResultOrError]:
     return outcomes
 
 
+def execute_shared(requests: Sequence[Request], *, seconds: float) -> Sequence[ResultOrError]:
+    """Wait for the lock of the requests' only holder, at most `seconds`, and execute them; return None for all if not free.
+
+    So it also does if it would have to wait longer for an uncommitted row of a writer without the lock. Then nothing was written.
+    """
+
+    def once() -> Sequence[ResultOrError]:
+        wait_at_most(max(1, int(seconds * 1000)))
+        with journal.open(requests) as accounts:
+            return execute(accounts, requests)
+
+    try:
+        outcomes = in_transaction(once, **({"holder_id": requests[0].holder_id} if len(requests) == 1 else {}))
+    except HolderBusy:
+        return [None] * len(requests)
+    except OperationalError as error:
+        if sqlstate(error) != LOCK_NOT_AVAILABLE:
+            raise
+        return [None] * len(requests)
+    count_group(requests, outcomes)
+    return outcomes
+
+
 def execute_after_waiting(holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[ResultOrError]:
     """Wait for the holder's lock, at most `seconds`, then execute in the same transaction all requests that have arrived."""
     deadline = time.monotonic() + seconds
@@ -149,11 +181,17 @@ def execute_under(lock: Lock, request: Request) -> Entry:
 
 
 @on_cluster("group_commit.GroupCommitByNode")
-def _queue(*ways: Any, most: Callable[[], int]) -> GroupCommit:
-    return GroupCommit(*ways, most=most)
+def _queue(*ways: Any, **options: Any) -> GroupCommit:
+    return GroupCommit(*ways, **options)
 
 
-GROUP_COMMIT = _queue(execute_group, execute_after_waiting, execute_and_log, most=lambda: conf.REQUESTS_PER_TRANSACTION.value)
+GROUP_COMMIT = _queue(
+    execute_group,
+    execute_after_waiting,
+    execute_and_log,
+    most=lambda: conf.REQUESTS_PER_TRANSACTION.value,
+    execute_shared=execute_shared,
+)
 """The queue of the front's calls. The caller's thread executes the request of a Django view or of Python code."""
 
 

@@ -5,8 +5,9 @@ wait one after the other under the lock. So the calls of a web process queue, an
 requests in one transaction. ADR 0014 has the numbers.
 
 Nothing else changes: each request is decided under its holder's lock, from an account that was read after the lock was taken, and
-its client gets the result after COMMIT. The committer waits for no lock: requests whose holder another process has locked go to a
-waiter, one for each such holder, which then executes all that have come in for the holder.
+its client gets the result after COMMIT. The committer waits for no lock, or only a moment (Note [Holders of several processes]):
+requests whose holder another process has locked go to a waiter, one for each such holder, which then executes all that have come
+in for the holder.
 
 If another session keeps the lock of a holder, all requests that wait for it fail. If their clients came back after a fixed time,
 they would cost the process as much after a minute as at first. So the longer the holder has been busy, the later they may come
@@ -68,6 +69,37 @@ class StuckHolders:
         return random.randint(1, min(LATEST_SECONDS, int(2 * busy_seconds))) if busy_seconds >= SOON_SECONDS else None
 
 
+# Note [Holders of several processes]
+#     All processes execute requests of a holder that has many. Each keeps the lock for some milliseconds, so that the next group
+#     of another process often finds it locked. To try the lock in vain, and to hand the group to a waiter, which opens another
+#     transaction, costs much more than to wait. So if a waiter had the lock soon, then for SHARED_SECONDS the committer waits for
+#     it itself, if it has requests of no other holder, and no longer than SHARED_WAIT_SECONDS: requests of others that arrive
+#     then are late by that at most. If the lock was not free by then, a waiter gets the requests.
+
+
+class SharedHolders:
+    """The holders whose lock was soon free when this process last waited for it: other processes execute requests of them too."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+        """By holder: until which time of `time.monotonic` it counts as shared. Never changed but replaced: threads share it."""
+
+    def was_free_after(self, holder_id: str, seconds: float) -> None:
+        """Record how long a waiter waited for the holder's lock."""
+        now = time.monotonic()
+        others = {each: until for each, until in self._until.items() if until > now and each != holder_id}
+        self._until = others | ({holder_id: now + SHARED_SECONDS} if seconds < SHARED_WAIT_SECONDS else {})
+
+    def was_not_free(self, holder_id: str) -> None:
+        """Record that a short wait for the holder's lock was in vain."""
+        self._until = {each: until for each, until in self._until.items() if each != holder_id}
+
+    def has_all(self, requests: Sequence[Request]) -> bool:
+        """Return whether all requests are of one holder, and other processes execute requests of it too."""
+        holder_id = requests[0].holder_id
+        return self._until.get(holder_id, 0.0) > time.monotonic() and all(each.holder_id == holder_id for each in requests)
+
+
 ResultOrError = Result | LedgerError | None
 """The outcome of a request: its result, or an error that wrote nothing; None if its holder's lock was not free."""
 
@@ -81,6 +113,10 @@ PATIENT_WAITERS = 4
 """For how many of the holders that stay busy further threads wait at the same time, each with a connection."""
 SHORT_WAIT_SECONDS = 0.1
 """How long a waiter waits before it leaves the holder to a patient one: longer than spends of other processes lock it."""
+SHARED_WAIT_SECONDS = 0.02
+"""How long the committer waits at most for the lock of a holder that other processes also execute requests of."""
+SHARED_SECONDS = 1.0
+"""How long a holder counts as one of those after a waiter had its lock soon."""
 WAITING_PER_HOLDER = 256
 """How many requests wait for one busy holder at most; further requests get HolderBusy at once."""
 COMMITTERS = 8
@@ -95,6 +131,12 @@ class ExecuteAfterWaiting(Protocol):
     ) -> Sequence[ResultOrError]: ...
 
 
+class ExecuteShared(Protocol):
+    """Waits for the lock of the requests' only holder, at most `seconds`, and executes them; returns None for all if not free."""
+
+    def __call__(self, requests: Sequence[Request], *, seconds: float) -> Sequence[ResultOrError]: ...
+
+
 class GroupCommit(Queue):
     """The queue of one process: committer and waiters."""
 
@@ -105,6 +147,7 @@ class GroupCommit(Queue):
         execute_alone: Callable[[Request], ResultOrError] | None = None,
         *,
         most: Callable[[], int],
+        execute_shared: ExecuteShared | None = None,
     ) -> None:
         """Set up an empty queue; its threads start with the first request.
 
@@ -113,16 +156,19 @@ class GroupCommit(Queue):
             execute_after_waiting: see the protocol of this name.
             execute_alone: waits for the lock of a request's holder and executes it; for `execute_here`.
             most: how many requests share a transaction at most; below 2, several threads execute one request each.
+            execute_shared: see the protocol of this name; None: the committer waits for no lock.
         """
         super().__init__(
             "ledger-committer",
-            execute_group,
+            self._execute_group,
             most=most,
             threads=lambda: COMMITTERS if most() < 2 else 1,
             gather_seconds=GATHER_SECONDS,
             most_gather_seconds=MOST_GATHER_SECONDS,
             refuses_early=True,
         )
+        self._execute_if_free = execute_group
+        self._execute_shared = execute_shared
         self._execute_after_waiting = execute_after_waiting
         self._execute_alone = execute_alone
         self._by_holder: dict[str, deque[Pending]] = {}
@@ -130,6 +176,7 @@ class GroupCommit(Queue):
         self._waiters = threads("ledger-waiter", WAITERS, limit=LIMIT)
         self._patient_waiters = threads("ledger-patient-waiter", PATIENT_WAITERS, limit=LIMIT)
         self._stuck = StuckHolders()
+        self._shared = SharedHolders()
 
     def _executed_here(self, request: Any) -> Any:
         assert self._execute_alone is not None
@@ -189,6 +236,14 @@ class GroupCommit(Queue):
 
     # In the threads ----------------------------------------------------------------------------------
 
+    def _execute_group(self, requests: Sequence[Request]) -> Sequence[ResultOrError]:
+        if self._execute_shared is None or not self._shared.has_all(requests):
+            return self._execute_if_free(requests)
+        outcomes = self._execute_shared(requests, seconds=SHARED_WAIT_SECONDS)
+        if outcomes[0] is None:
+            self._shared.was_not_free(requests[0].holder_id)
+        return outcomes
+
     def _settle(self, group: Sequence[Pending], outcomes: Sequence[Any]) -> None:
         done = []
         with self._guard:
@@ -213,6 +268,7 @@ class GroupCommit(Queue):
             """Take the holder's requests, once: those that come afterwards have another waiter, which executes them."""
             nonlocal group
             if group is None:
+                self._shared.was_free_after(holder_id, time.monotonic() - began)
                 with self._guard:
                     group = list(self._by_holder.pop(holder_id))
             return group

@@ -30,6 +30,7 @@ from ledger.errors import (
 )
 from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
+from ledger.services import execute
 from tests.concurrency.race_harness import BROKEN, NO_LOCK, RaceSchema
 
 MakeRaceSchema = Callable[..., RaceSchema]
@@ -594,3 +595,23 @@ def test_what_is_decided_beside_the_boundary_of_a_period_is_of_the_period_of_its
     BOUNDARIES[name].assert_right(outcome)
     assert schema.is_sound(outcome.holder)
     assert len(schema.unique_violations) == (1 if how else 0)
+
+
+# Groups of a holder that several processes have requests of ------------------------------------------
+
+
+@pytest.mark.parametrize("how", [None, *BROKEN], ids=lambda how: f"control: {how}" if how else "with the lock")
+def test_a_committer_that_waits_a_moment_for_a_lock_decides_by_what_was_committed_until_then(
+    make_race_schema: MakeRaceSchema, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, how: str | None
+) -> None:
+    """Without constraints, so that only the lock is there to make it right; with each broken lock both take effect."""
+    schema, holder = make_race_schema(how, constrained=False, grouped=False), new_holder()
+    monkeypatch.setattr(execute, "execute_alone", lambda request: execute.execute_shared([request], seconds=30)[0])
+
+    outcome = RaceOutcome(schema, holder, *two_spends(schema, holder))
+
+    if how is None:
+        one_is_refused(outcome)
+    else:
+        assert all(isinstance(result, Entry) for result in (outcome.first, outcome.second))
+        assert schema.sum_of_amounts(holder) == -10

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
 
 from ledger import journal, services
 from ledger.database.queues import Pending
@@ -28,6 +28,7 @@ from ledger.journal import Result
 from ledger.rules.requests import GrantRequest, Request, SpendRequest
 from ledger.services import execute
 from ledger.services.group_commit import GroupCommit, ResultOrError
+from tests import nodes
 from tests.nodes import Session, lock_holder
 
 Connect = Callable[..., Session]
@@ -284,6 +285,71 @@ def test_a_group_that_is_tried_again_waits_only_for_the_rest_of_its_time(
     assert isinstance(outcome, Result)
     assert outcome.unwrap().balance == 99
     assert [each for each in waits_ms if each != execute.GROUP_LOCK_TIMEOUT_MS] == [4_000, 3_000]
+
+
+def spends_of(holder: str) -> list[Request]:
+    """Two spends of 30 credits."""
+    return [SpendRequest(holder_id=holder, amount=30, idempotency_key=key) for key in ("s1", "s2")]
+
+
+def test_a_group_of_a_shared_holder_waits_for_its_lock_and_is_decided_by_what_was_committed_until_then(
+    queue: QueueUnderTest, new_holder: NewHolder, raw_connection: Connect
+) -> None:
+    holder, observer = new_holder(), raw_connection(autocommit=True)
+    services.grant(holder_id=holder, amount=49, idempotency_key="grant")
+    sessions: Future[int] = Future()
+
+    def wait() -> Sequence[ResultOrError]:
+        try:
+            sessions.set_result(nodes.session_id())
+            return execute.execute_shared(spends_of(holder), seconds=TIMEOUT_S)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with queue.while_committing(holder):  # a grant of 1
+            waiting = pool.submit(wait)
+            session = sessions.result(TIMEOUT_S)
+            while not waiting.done() and not nodes.is_waiting(observer, session):
+                pass
+            assert not waiting.done()
+        spent, refused = waiting.result(TIMEOUT_S)
+    assert isinstance(spent, Result)
+    assert spent.unwrap().balance == 20
+    assert isinstance(refused, Result)
+    assert isinstance(refused.refusal, InsufficientCredits)
+    assert refusals(holder) == [("s2", "insufficient-credits")]
+
+
+def test_a_group_of_a_shared_holder_whose_lock_is_kept_writes_nothing(
+    committed_db: None, new_holder: NewHolder, raw_connection: Connect
+) -> None:
+    holder = new_holder()
+    services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+    gate = raw_connection()
+    lock_holder(gate, holder)
+    assert execute.execute_shared(spends_of(holder), seconds=0.02) == [None, None]
+    gate.rollback()
+    assert len(transactions(holder)) == 1
+    assert all(isinstance(each, Result) for each in execute.execute_shared(spends_of(holder), seconds=0.02))
+    assert len(set(transactions(holder)[1:])) == 1
+
+
+def test_a_group_of_a_shared_holder_waits_only_a_moment_for_a_row_of_a_writer_without_the_lock(
+    committed_db: None, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = new_holder()
+    services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+
+    def insert(entries: Sequence[Any]) -> None:
+        with connection.cursor() as cursor:  # as the server does when the time is over
+            cursor.execute("DO $$ BEGIN RAISE lock_not_available; END $$")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "_insert", insert)
+        assert execute.execute_shared(spends_of(holder), seconds=0.02) == [None, None]
+    assert len(transactions(holder)) == 1
+    assert lock_timeouts(lambda: execute.execute_shared(spends_of(holder), seconds=0.02)) == ["20ms", "20ms"]
 
 
 def test_after_opening_many_accounts_only_those_with_a_free_lock_may_be_read(

@@ -1,5 +1,6 @@
 """Which requests are executed together, which wait for a busy holder, and which result each caller gets. Without a database."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,13 +36,15 @@ class Ways:
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[str]]] = []
         self.locked: set[str] = set()
+        self.is_kept = False
+        """A lock that is waited for only for a moment does not become free."""
         self.raised: dict[str, BaseException] = {}
         self.wrong: set[str] = set()
         self.seconds: list[float] = []
         self.tries_after_waiting = 1
         self.stuck: set[str] = set()
         """Holders that stay locked: a short wait for them has ended in vain at once, a longer one when the test says so."""
-        self.stopped = {way: threading.Event() for way in ("together", "after waiting", "took", "stuck")}
+        self.stopped = {way: threading.Event() for way in ("together", "a moment", "after waiting", "took", "stuck")}
         self.go_on = {way: threading.Event() for way in self.stopped}
         for event in self.go_on.values():
             event.set()
@@ -62,6 +65,11 @@ class Ways:
         self._do("together", [request.idempotency_key for request in requests])
         return [None if request.holder_id in self.locked else self._outcome(request) for request in requests]
 
+    def waiting_a_moment(self, requests: Sequence[Request], *, seconds: float) -> Sequence[ResultOrError]:
+        assert seconds == group_commit.SHARED_WAIT_SECONDS
+        self._do("a moment", [request.idempotency_key for request in requests])
+        return [None if self.is_kept else self._outcome(request) for request in requests]
+
     def after_waiting(
         self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float
     ) -> Sequence[ResultOrError]:
@@ -81,9 +89,14 @@ class Ways:
 class Scene:
     """A group commit, its ways, and callers whose outcomes are futures."""
 
-    def __init__(self, most: int = 4) -> None:
+    def __init__(self, most: int = 4, *, waits_a_moment: bool = False) -> None:
         self.ways = Ways()
-        self.group_commit = GroupCommit(self.ways.together, self.ways.after_waiting, most=lambda: most)
+        self.group_commit = GroupCommit(
+            self.ways.together,
+            self.ways.after_waiting,
+            most=lambda: most,
+            execute_shared=self.ways.waiting_a_moment if waits_a_moment else None,
+        )
         self.notified: list[int] = []
         """How many requests each notification was about."""
 
@@ -234,6 +247,77 @@ def test_closing_does_not_wait_for_clients_that_could_come_back(scene: Scene) ->
     scene.group_commit.close()
     assert entries_of(futures) == ["1", "2", "3"]
     assert time.monotonic() - started < TIMEOUT_S / 2
+
+
+# Holders of several processes ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sharing() -> Iterator[Scene]:
+    """A scene whose committer may wait a moment for a lock, after a waiter had the lock of holder a soon."""
+    scene = Scene(waits_a_moment=True)
+    scene.ways.locked = {"a"}
+    assert scene.submit("first").result(TIMEOUT_S).entry == "first"
+    scene.ways.locked = set()
+    scene.ways.calls.clear()
+    # However slow the machine is.
+    scene.group_commit._shared._until["a"] = math.inf
+    yield scene
+    scene.group_commit.close()
+
+
+def test_after_a_short_wait_for_a_holder_the_committer_waits_for_it_itself(sharing: Scene) -> None:
+    assert sharing.submit("1").result(TIMEOUT_S).entry == "1"
+    assert sharing.ways.calls == [("a moment", ["1"])]
+
+
+def test_a_group_with_requests_of_others_waits_for_no_lock(sharing: Scene) -> None:
+    sharing.stop_in("together")
+    futures = [sharing.submit("1", "b")]
+    sharing.wait_for("together")
+    futures += [sharing.submit("2", "a"), sharing.submit("3", "b")]
+    sharing.let_go("together")
+    assert entries_of(futures) == ["1", "2", "3"]
+    assert sharing.ways.calls == [("together", ["1"]), ("together", ["2", "3"])]
+
+
+def test_the_committer_waits_for_no_other_holder(sharing: Scene) -> None:
+    assert sharing.submit("1", "b").result(TIMEOUT_S).entry == "1"
+    assert sharing.ways.calls == [("together", ["1"])]
+
+
+def test_if_the_lock_is_kept_for_longer_a_waiter_gets_the_requests_and_the_committer_waits_no_more(sharing: Scene) -> None:
+    sharing.ways.is_kept = True
+    sharing.stop_in("after waiting")
+    futures = [sharing.submit("1")]
+    sharing.wait_for("after waiting")
+    assert sharing.submit("2", "b").result(TIMEOUT_S).entry == "2"
+    sharing.let_go("after waiting")
+    assert entries_of(futures) == ["1"]
+    assert [each for each in sharing.ways.calls if each[0] != "took"] == [
+        ("a moment", ["1"]),
+        ("after waiting", ["a"]),
+        ("together", ["2"]),
+    ]
+
+
+def test_a_holder_counts_as_shared_for_a_while_only_after_a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(monotonic=lambda: now))
+    holders, requests = group_commit.SharedHolders(), [spend_request("1"), spend_request("2")]
+    assert not holders.has_all(requests)
+    holders.was_free_after("a", group_commit.SHARED_WAIT_SECONDS)
+    assert not holders.has_all(requests)
+    holders.was_free_after("a", group_commit.SHARED_WAIT_SECONDS / 2)
+    assert holders.has_all(requests)
+    assert not holders.has_all([*requests, spend_request("3", "b")])
+    now += group_commit.SHARED_SECONDS
+    assert not holders.has_all(requests)
+    holders.was_free_after("b", 0.0)
+    assert list(holders._until) == ["b"]
+    holders.was_free_after("a", 0.0)
+    holders.was_not_free("a")
+    assert not holders.has_all(requests)
 
 
 def test_with_at_most_one_per_transaction_several_are_executed_at_the_same_time() -> None:
