@@ -98,7 +98,7 @@ def test_the_table_has_every_call_of_the_document() -> None:
         for method in calls
         if method != "parameters"
     }
-    left_out = ("/problems/", "/v1/schema", "/metrics")
+    left_out = ("/problems/", "/v1/schema", "/docs/api.json", "/metrics")
     assert len(documented) == sum(1 for _, route, _ in CALLS if not route.startswith(left_out) and route != "/v1/")
 
 
