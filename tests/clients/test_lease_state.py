@@ -1,11 +1,12 @@
 """What a lease decides and sends, in random lives beside a ledger of a few lines."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from credit_ledger.lease_state import LeaseState
-from tests.clients.lease_world import CASES, Life, text_of_cases
+from credit_ledger.lease_state import LeaseState, Terms, UnitPrice
+from tests.clients.lease_world import CASES, Life, problem, text_of_cases
 from tests.parts import spread
 
 
@@ -36,6 +37,52 @@ def test_lives_of_processes_that_die(seed: int, tmp_path: Path, monkeypatch: pyt
         assert life.decided + state.decided == life.ledger.spent + life.uncharged + state.uncharged
         crashes += life.crashes
     assert crashes > 20
+
+
+def opened(rate: str | None = None) -> LeaseState:
+    """A lease that has asked for its first hold, of 100 credits."""
+    state = LeaseState(Terms("jane", 100, 100, 60_000, 10_000, {}, rate), "lease")
+    state.learn_prices({1: {"input": UnitPrice(1, 1)}})
+    state.learn_time("2027-01-01T00:00:00.000000Z", 0)
+    state.ask_for(1)
+    return state
+
+
+def held(amount: int, version: int | None = None) -> dict[str, Any]:
+    """The result of a hold with the sequence 7."""
+    instants = {"effective_at": "2027-01-01T00:00:00.000000Z", "expires_at": "2027-01-01T00:01:00.000000Z"}
+    rating = None if version is None else {"version": version}
+    return {"status": 201, "body": {"sequence": 7, "amount": -amount, "rating": rating, **instants}}
+
+
+def test_a_hold_that_a_dearer_rate_has_made_too_large_is_given_back() -> None:
+    state = opened("chat")
+    batch = state.next_batch(0)
+    assert batch is not None
+    assert [(each["operation"], each["quantities"]) for each in batch.operations] == [("hold", {"input": "100"})]
+    state.settle(batch, [held(900, version=2)], 0)
+    assert (state.left(0), state.needs_prices, state.is_due(0)) == (0, True, True)
+    state.learn_prices({2: {"input": UnitPrice(9, 1)}})
+    assert state.left(0) == 0, "it holds more than `most`"
+    following = state.next_batch(0)
+    assert following is not None
+    assert [(each["operation"], each.get("quantities")) for each in following.operations] == [
+        ("release", None),
+        ("hold", {"input": "11.111111"}),
+    ]
+
+
+def test_a_release_that_is_refused_is_not_sent_for_ever() -> None:
+    state = opened()
+    batch = state.next_batch(0)
+    assert batch is not None
+    state.settle(batch, [held(100)], 0)
+    state.close()
+    batch = state.next_batch(0)
+    assert batch is not None
+    assert [each["operation"] for each in batch.operations] == ["release"]
+    state.settle(batch, [problem(403, "missing-scope")], 0)
+    assert (state.next_batch(0), state.holds) == (None, [])
 
 
 def test_both_languages_live_the_same_lives() -> None:
