@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from ledger import services
+from ledger import due_grants, services
 from ledger.errors import LockBusy
 from ledger.rules.entries import Entry
 from ledger.services import recurring_grants
@@ -125,8 +125,8 @@ def test_other_terms_take_back_what_a_spend_beside_them_leaves(
     spend = partial(services.spend, holder_id=holder, amount=60, idempotency_key="s")
     spent, changed = schema.race(spend, partial(recur, holder, "change", amount=7))
     assert (spent.amount, changed.kind) == (-60, "adjust")
-    moved = [amount for _, kind, amount, _ in schema.entries(holder) if kind != "adjust"]
-    assert (moved, schema.is_sound(holder)) == ([100, -60, -40, 7], True)
+    amounts_moved = [amount for _, kind, amount, _ in schema.entries(holder) if kind != "adjust"]
+    assert (amounts_moved, schema.is_sound(holder)) == ([100, -60, -40, 7], True)
 
 
 def test_control_without_lock_and_keys_other_terms_take_back_what_is_spent(
@@ -136,5 +136,41 @@ def test_control_without_lock_and_keys_other_terms_take_back_what_is_spent(
     granted_today(holder)
     spend = partial(services.spend, holder_id=holder, amount=60, idempotency_key="s")
     schema.race(spend, partial(recur, holder, "change", amount=7))
-    moved = [amount for _, kind, amount, _ in schema.entries(holder) if kind in ("spend", "revoke")]
-    assert (sorted(moved), schema.is_sound(holder)) == ([-100, -60], False)
+    amounts_moved = [amount for _, kind, amount, _ in schema.entries(holder) if kind in ("spend", "revoke")]
+    assert (sorted(amounts_moved), schema.is_sound(holder)) == ([-100, -60], False)
+
+
+def keep_30_of_100(holder: str) -> None:
+    """100 credits that billing has granted for the recurring grant; the period that has just begun keeps 30 of them."""
+    rolls_over = {"actor": due_grants.BY_BILLING, "metadata": {due_grants.ROLLS_OVER_WITH: "daily"}}
+    services.grant(holder_id=holder, amount=100, idempotency_key="before", **rolls_over)
+    recur(holder, "set", expiry="rollover", rollover_cap=30)
+
+
+def moved(schema: RaceSchema, holder: str) -> list[tuple[str, int]]:
+    return [(kind, amount) for _, kind, amount, _ in schema.entries(holder) if kind != "adjust"]
+
+
+@pytest.mark.parametrize("broken", [None, NO_LOCK], ids=["with the lock", "without the lock, by the keys of the table"])
+@pytest.mark.parametrize("comes_first", ["the worker", "the spend"])
+def test_what_rolls_over_is_cut_to_its_cap_once(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str], broken: str | None, comes_first: str
+) -> None:
+    schema, holder = make_race_schema(broken), new_holder()
+    keep_30_of_100(holder)
+    work, use = partial(services.grant_due_period, holder_id=holder), spend(holder, "s")
+    outcomes = schema.race(*((work, use) if comes_first == "the worker" else (use, work)))
+    assert not any(isinstance(each, Exception) for each in outcomes)
+    assert moved(schema, holder) == [("grant", 100), ("revoke", -70), ("grant", 100), ("spend", -30)]
+    assert (schema.is_sound(holder), services.spend(holder_id=holder, amount=1, idempotency_key="u").balance) == (True, 99)
+
+
+def test_control_without_lock_and_keys_what_rolls_over_is_cut_twice(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str]
+) -> None:
+    """The lot of 100 gives back 140: more than it had."""
+    schema, holder = make_race_schema(NO_LOCK, constrained=False), new_holder()
+    keep_30_of_100(holder)
+    schema.race(partial(services.grant_due_period, holder_id=holder), spend(holder, "s"))
+    cut = [amount for kind, amount in moved(schema, holder) if kind == "revoke"]
+    assert (cut, schema.is_sound(holder)) == ([-70, -70], False)

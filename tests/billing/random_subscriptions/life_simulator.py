@@ -1,4 +1,4 @@
-"""Random lives: a holder who spends beyond an allowance on overage, while the plan, its caps and the invoices change.
+"""Random lives: a holder who spends beyond an allowance on overage, while the plan, its caps, its budget and the invoices change.
 
 Each instant is the holder's own: its clock is moved, the worker may be late, and what the ledger answers is compared with the
 account of the slow calculator, credit by credit, and each invoice with its lines, to the cent.
@@ -19,7 +19,7 @@ from billing.orders import plans
 from billing.rating.periods import Interval, IntervalUnit
 from ledger import reads, services
 from ledger.audit.auditing import audit
-from ledger.errors import InsufficientCredits
+from ledger.errors import BudgetExceeded, InsufficientCredits
 from tests.billing.factories import unique
 from tests.billing.random_subscriptions import calculator as slow
 from tests.billing.random_subscriptions.simulator import SHORTER, SimulatedSubscription, Simulator, Traits
@@ -95,12 +95,22 @@ class LifeSimulator(Simulator):
                 allowance = {
                     "amount": pick.choice((10, 30, 100, 101)), "interval": every, "in_trial": pick.random() < 0.3,
                     "per_quantity_of": pick.choice(keys) if pick.random() < 0.3 else None,
+                    "rollover_cap": pick.choice((0, 5, 40, 250)) if pick.random() < 0.4 else None,
                 }  # fmt: skip
                 plan = replace(plan, allowance=allowance)
-        elif plan.overage is not None:
-            keys = [price["key"] for price in plan.prices if price["kind"] == "recurring"]
-            price = next(price for price in plan.prices if price["key"] == "overage")
-            plan = replace(plan, overage=self._cap(price, plan.currency, keys))
+            if pick.random() < 0.5:
+                budget = {
+                    "limit": pick.choice((40, 100, 300)), "window": pick.choice(("day", "week", "month")),
+                    "per_quantity_of": pick.choice(keys) if pick.random() < 0.3 else None,
+                }  # fmt: skip
+                plan = replace(plan, budget=budget)
+        else:
+            if plan.overage is not None:
+                keys = [price["key"] for price in plan.prices if price["kind"] == "recurring"]
+                price = next(price for price in plan.prices if price["key"] == "overage")
+                plan = replace(plan, overage=self._cap(price, plan.currency, keys))
+            if plan.budget is not None:
+                plan = replace(plan, budget=plan.budget | {"limit": pick.choice((40, 100, 300))})
         self._write(plan)
         self.sold.setdefault(plan.code, []).append(plan)
         return plan
@@ -128,7 +138,7 @@ class LifeSimulator(Simulator):
         if plan.allowance is not None:
             every = plan.allowance["interval"]
             allowance = plan.allowance | {
-                "interval": every and Interval(IntervalUnit(every["unit"]), every["count"]), "rollover_cap": None,
+                "interval": every and Interval(IntervalUnit(every["unit"]), every["count"]),
             }  # fmt: skip
         plans.create_plan(
             code=plan.code,
@@ -139,6 +149,7 @@ class LifeSimulator(Simulator):
             tax_behavior="inclusive" if plan.includes_tax else "exclusive",
             allowance=allowance,
             overage=overage,
+            budgets=plan.budget and [{"budget": "pool", "credit_type": "credits", **plan.budget}],
         )
 
     # Living ------------------------------------------------------------------------------------------
@@ -260,6 +271,9 @@ class LifeSimulator(Simulator):
         """The entry that the ledger writes; None: it refuses."""
         try:
             return use_case(holder_id=self.account_of, idempotency_key=unique("act"), **fields)
+        except BudgetExceeded as refused:
+            self._compare_budget(refused.facts["limit"], refused.facts["used"])
+            return None
         except InsufficientCredits as refused:
             overage = refused.facts.get("overage")
             assert overage is None or overage["used"] == self.account.used
@@ -323,6 +337,14 @@ class LifeSimulator(Simulator):
             assert limit == self.account.limit
         else:
             assert self.account.limit == 0
+        budgets = reads.budgets(self.account_of)
+        assert [each.settings.window for each in budgets] == ([] if self.account.budget is None else [self.account.budget.window])
+        for each in budgets:
+            self._compare_budget(each.settings.limit, each.usage[0].used)
+
+    def _compare_budget(self, limit: int, used: int) -> None:
+        assert self.account.budget is not None
+        assert (limit, used) == (self.account.budget.limit, self.account.used_of_budget)
 
     # Looking back ------------------------------------------------------------------------------------
 

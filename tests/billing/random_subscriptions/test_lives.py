@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import floor
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from django.db import transaction
 
 import ledger.services
 from billing.auditing import consistency
-from billing.generator.state import overage
+from billing.generator.state import overage, plan_budgets
 from billing.rating.prices.overage import affordable
+from ledger.rules.decisions import recurring_rules
 from ledger.rules.overage import Overage
 from tests.billing.random_subscriptions.life_simulator import LifeSimulator, billed_at_last
 from tests.parts import spread
@@ -87,11 +89,23 @@ def forget_seats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overage, "floor", lambda _: 1)
 
 
+def keep_all_that_rolls_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger applies no cap when a period begins."""
+    monkeypatch.setattr(recurring_rules, "_beyond_cap", lambda *_: ())
+
+
+def lower_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget of more than 40 credits is one of 40, for any number of seats."""
+    monkeypatch.setattr(plan_budgets, "floor", lambda limit: min(floor(limit), 40))
+
+
 BROKEN: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], range]] = {
     "late changes": (forget_late_changes, range(20)),
     "refunds": (keep_what_is_refunded, range(20)),
     "caps in money": (overstep_caps_in_money, range(20)),
     "seats": (forget_seats, range(20)),
+    "caps of what rolls over": (keep_all_that_rolls_over, range(20)),
+    "limits of budgets": (lower_budgets, range(20)),
 }
 
 

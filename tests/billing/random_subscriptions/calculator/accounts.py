@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -30,6 +30,7 @@ class Lot:
     left: int
     expires_at: datetime
     is_bought: bool
+    rolls_over: bool = False
 
     @property
     def place(self) -> tuple[datetime, bool, int]:
@@ -51,11 +52,28 @@ Part = tuple[Lot | Use, int]
 
 
 @dataclass(eq=False)
+class Budget:
+    """The budget of the plan: what was used in each day, week or month, by its first day. Another window begins with nothing."""
+
+    window: str
+    limit: int
+    used: dict[date, int] = field(default_factory=dict)
+
+    def first_day(self, day: date) -> date:
+        """The first day of the window of a day."""
+        if self.window == "month":
+            return day.replace(day=1)
+        return day - timedelta(days=day.weekday() if self.window == "week" else 0)
+
+
+@dataclass(eq=False)
 class Hold:
-    """Credits that are set aside until an instant."""
+    """Credits that are set aside until an instant; they count in a budget from the day on which they were."""
 
     parts: list[Part]
     expires_at: datetime
+    budget: Budget | None = None
+    first_day: date | None = None
 
 
 @dataclass(eq=False)
@@ -72,16 +90,25 @@ class Spend:
 
 @dataclass(frozen=True)
 class AllowanceSpan:
-    """A stretch of time in which a plan granted a number of credits a period."""
+    """A stretch of time in which a plan granted a number of credits a period, and kept at most `cap` of earlier ones.
+
+    Without a cap they expire with their period.
+    """
 
     plan: Plan
     amount: Fraction
+    cap: int | None
     anchor: datetime
     start: datetime
     end: datetime
 
     def has_terms_of(self, other: AllowanceSpan) -> bool:
-        return (self.amount, self.anchor, *_way(self.plan)) == (other.amount, other.anchor, *_way(other.plan))
+        return (self.amount, self.cap, self.anchor, *_way(self.plan)) == (
+            other.amount,
+            other.cap,
+            other.anchor,
+            *_way(other.plan),
+        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +120,12 @@ class AllowancePart:
 
     @property
     def terms(self) -> tuple[Any, ...]:
-        return self.span.amount, self.stretch.full
+        return self.span.amount, self.span.cap, self.stretch.full
+
+    def begins(self, parts: list[AllowancePart]) -> bool:
+        """Whether no other part comes before it in its full period."""
+        start = self.stretch.start
+        return not any(one.stretch.start < start and one.stretch.end > self.stretch.full[0] for one in parts)
 
     def until(self, order: Order, instant: datetime) -> int:
         """Whole credits from the start of the part up to an instant of it."""
@@ -136,6 +168,7 @@ class Account:
         terms: of the overage, as they were set last; None before.
         counter: when the period of the overage ends, and what counts in it.
         uses: all that was ever used on overage.
+        budget: of the plan; None if it has none.
     """
 
     order: Order
@@ -146,8 +179,9 @@ class Account:
     terms: Terms | None = None
     counter: tuple[datetime, list[Use]] | None = None
     uses: list[Use] = field(default_factory=list)
+    budget: Budget | None = None
     followed_at: datetime | None = None
-    """When the terms of the overage were last set."""
+    """When the terms of overage and budget were last set."""
 
     # What can be spent -------------------------------------------------------------------------------
 
@@ -168,6 +202,25 @@ class Account:
     def left(self, wanted: int) -> int:
         """How many of the wanted credits the overage still has."""
         return wanted if self.limit is None else max(min(wanted, self.limit - self.used), 0)
+
+    def room(self, wanted: int) -> int:
+        """How many of the wanted credits the budget still has room for."""
+        if self.budget is None:
+            return wanted
+        return max(min(wanted, self.budget.limit - self.used_of_budget), 0)
+
+    @property
+    def used_of_budget(self) -> int:
+        """What is used of the budget in its present window."""
+        return 0 if self.budget is None else self.budget.used.get(self.budget.first_day(self._today), 0)
+
+    @property
+    def _today(self) -> date:
+        return self.now.astimezone(self.order.zone).date()
+
+    def _count_in_budget(self, amount: int) -> None:
+        if self.budget is not None:
+            self.budget.used[self.budget.first_day(self._today)] = self.used_of_budget + amount
 
     def _counted(self) -> list[Use]:
         return [] if self.counter is None or self.now >= self.counter[0] else self.counter[1]
@@ -216,21 +269,42 @@ class Account:
             if start >= part.stretch.end:
                 continue
             amount = part.until(self.order, part.stretch.end) - part.until(self.order, start)
-            expires_at = part.stretch.full[1]
-            lot = self.grant(amount, expires_at, is_bought=False) if amount and expires_at > self.now else None
+            cap = part.span.cap
+            if cap is not None and start == part.stretch.start and part.begins(parts):
+                self._roll_over(cap)
+            expires_at = part.stretch.full[1] if cap is None else FOREVER
+            lot = None
+            if amount and expires_at > self.now:
+                lot = self.grant(amount, expires_at, is_bought=False)
+                lot.rolls_over = cap is not None
             self.allowances.append(Granted(start, part.stretch.end, amount, part.terms, lot))
 
+    def _roll_over(self, cap: int) -> None:
+        """Take back what is unspent beyond a cap, the oldest first; what holds set aside counts, and stays."""
+        own = [lot for lot in self.lots if lot.rolls_over]
+        held = sum(part for hold in self.holds for of, part in hold.parts if isinstance(of, Lot) and of.rolls_over)
+        excess = sum(lot.left for lot in own) + held - cap
+        for lot in own:
+            back = max(min(lot.left, excess), 0)
+            lot.left -= back
+            excess -= back
+
     def needs_run(self, now: datetime) -> bool:
-        """Whether overage begins, changes or ends by then, which the account does not know without a run."""
+        """Whether overage or a budget begins, changes or ends by then, which the account does not know without a run."""
         if self.followed_at is None:
             return True
+        if any(plan.budget for plan in _plans(self.order)):
+            changes = {*self.order._changes(), *self.order._ends()}
+            if any(self.followed_at < change <= now for change in changes):
+                return True
         seats = [(plan.overage or {}).get("per_quantity_of") for plan in _plans(self.order)]
         spans = [span for key in ("overage", *filter(None, seats)) for span in self.order.spans(key)]
         return any(self.followed_at < edge <= now for span in spans for edge in (span.start, span.end))
 
     def follow(self) -> None:
-        """Set the terms of the overage of the plan that counts now, or end them."""
+        """Set the terms of the overage and the budget of the plan that counts now, or end them."""
         self.followed_at = self.now
+        self._follow_budget()
         span = next((one for one in self.order.spans("overage") if one.start <= self.now < one.end), None)
         if span is None:
             if self.terms is not None and self.terms.ends_at > self.now:
@@ -249,6 +323,19 @@ class Account:
         self.terms = Terms(limit, span.plan, span.anchor, FOREVER if follows else span.end)
         self._count()
 
+    def _follow_budget(self) -> None:
+        """Set the budget of the plan, which holds in a pause too, or end it with the subscription."""
+        begun = [state for state in self.order.states() if state.start <= self.now]
+        terms = begun[-1].plan.budget if begun and not self.order._is_ended(self.now) else None
+        if terms is None:
+            self.budget = None
+            return
+        key = terms["per_quantity_of"]
+        limit = floor(terms["limit"] * (1 if key is None else begun[-1].quantities.get(key, Fraction(1))))
+        if self.budget is None or self.budget.window != terms["window"]:
+            self.budget = Budget(terms["window"], limit)
+        self.budget.limit = limit
+
     def _count(self) -> None:
         """Begin to count again where the period of the terms is another one."""
         assert self.terms is not None
@@ -266,7 +353,7 @@ class Account:
     def spend(self, amount: int, *, partial: bool = False) -> Spend | None:
         """Take credits, lots first; None: it is refused, and nothing is taken."""
         if partial:
-            amount = min(amount, self.available + self.left(amount)) or amount
+            amount = min(self.room(amount), self.available + self.left(amount)) or amount
         parts = self._take(amount)
         return None if parts is None else Spend(parts)
 
@@ -278,13 +365,15 @@ class Account:
         for of, part in parts:
             if isinstance(of, Use):
                 of.held += part
-        self.holds.append(Hold(parts, expires_at))
+        first_day = None if self.budget is None else self.budget.first_day(self._today)
+        self.holds.append(Hold(parts, expires_at, self.budget, first_day))
         return self.holds[-1]
 
     def capture(self, hold: Hold, amount: int) -> Spend | None:
         """Spend what is held, and more if it is there; None: it is refused. The rest is released."""
         held = sum(part for _, part in hold.parts)
-        if amount > held and amount - held > self.available + self.left(amount - held):
+        more = max(amount - held, 0)
+        if more > min(self.available + self.left(more), self.room(more)):
             return None
         taken: list[Part] = []
         rest: list[Part] = []
@@ -300,6 +389,8 @@ class Account:
 
     def release(self, hold: Hold) -> None:
         self.holds.remove(hold)
+        if self.budget is not None and self.budget is hold.budget and self.budget.first_day(self._today) == hold.first_day:
+            self._count_in_budget(-sum(part for _, part in hold.parts))
         for of, part in hold.parts:
             if isinstance(of, Use):
                 of.held -= part
@@ -324,8 +415,9 @@ class Account:
 
     def _take(self, amount: int) -> list[Part] | None:
         missing = max(amount - self.available, 0)
-        if missing > self.left(missing):
+        if missing > self.left(missing) or amount > self.room(amount):
             return None
+        self._count_in_budget(amount)
         parts: list[Part] = []
         wanted = amount
         for lot in sorted(self.lots, key=lambda one: one.place):
@@ -404,18 +496,20 @@ def _spans(order: Order) -> list[AllowanceSpan]:
             end = max([end, *(next(order.periods(state.plan, state.anchor, end - INSTANT, price["key"]))[1] for price in ahead)])
         start = state.start if terms.get("in_trial") else max(state.start, order.begins)
         key = terms.get("per_quantity_of")
-        amount = Fraction(terms["amount"]) * (1 if key is None else state.quantities.get(key, Fraction(1)))
-        span = AllowanceSpan(state.plan, amount, state.anchor, start, end)
+        units = Fraction(1) if key is None else state.quantities.get(key, Fraction(1))
+        amount = Fraction(terms["amount"]) * units
+        cap = None if terms.get("rollover_cap") is None else floor(terms["rollover_cap"] * units)
+        span = AllowanceSpan(state.plan, amount, cap, state.anchor, start, end)
         if not amount or start >= end:
             continue
         if found and found[-1].end > start:
             start = found[-1].end
         if start >= end:
             continue
-        span = AllowanceSpan(state.plan, amount, state.anchor, start, end)
+        span = AllowanceSpan(state.plan, amount, cap, state.anchor, start, end)
         if found and found[-1].end == start and found[-1].has_terms_of(span):
             before = found.pop()
-            span = AllowanceSpan(before.plan, amount, state.anchor, before.start, end)
+            span = AllowanceSpan(before.plan, amount, cap, state.anchor, before.start, end)
         found.append(span)
     return found
 

@@ -31,6 +31,8 @@ class Plan:
     allowance: dict[str, Any] | None = None
     overage: dict[str, Any] | None = None
     """Its price is among the others, under the key `overage`."""
+    budget: dict[str, Any] | None = None
+    """Of the whole account: `limit`, `window`, `per_quantity_of`."""
 
     def price(self, key: str) -> Price | None:
         """The price of a key, if there is one."""
