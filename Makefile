@@ -109,6 +109,8 @@ lock: $(VENV)/.installed-dev  ## Pin requirements*.in with hashes into requireme
 		--no-emit-find-links --extra litellm pyproject.toml -o requirements-litellm.txt
 	cd tests/clients/generators && $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links requirements.in -o requirements.txt
+	cd tests/embedding/outside && $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links requirements.in -o requirements.txt
 	cd tests/clients/gateway && $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links requirements.in -o requirements.txt
 

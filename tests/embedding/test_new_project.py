@@ -100,7 +100,7 @@ print(sum(model._meta.app_label == "ledger" for model in admin.site._registry))
 OPEN_EVERY_PAGE = """
 import logging, re
 from collections import Counter
-from django.contrib.auth.models import User
+from django.contrib.auth import get_user_model
 from django.test import Client
 from django.urls import Resolver404, get_resolver, resolve
 logging.disable(logging.CRITICAL)
@@ -114,7 +114,7 @@ def addresses(resolver, before=""):
             yield "/" + address
 
 client = Client(raise_request_exception=False)
-client.force_login(User.objects.create_superuser("ben"))
+client.force_login(get_user_model().objects.create_superuser("ben"))
 def view_of(page):
     try:
         return resolve(page).view_name
@@ -215,6 +215,31 @@ def test_with_unfold_every_page_of_the_ledger_opens(new_project: Callable[..., P
     assert project.shell(OPEN_PDF.format("/admin/ledger/account/holders/jane/statement/")) == "True"
     assert {"/admin/ledger/account/", "/admin/ledger/account/holders/jane/", "/admin/ledger/refusallisting/"} <= set(pages)
     assert "/admin/ledger/entrylisting/jane_2Fcredits_2F1/revoke/" in pages
+
+
+PEOPLE = """
+import uuid
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+class Person(AbstractUser):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+"""
+
+
+@pytest.mark.slow
+def test_with_users_of_the_projects_own_whose_keys_are_uuids_every_page_opens(new_project: Callable[..., Project]) -> None:
+    project = new_project("people", *PAGES, "ledger", "ledger.staff", *OTHERS, extras=("admin",))
+    (project.folder / "people").mkdir()
+    (project.folder / "people" / "__init__.py").touch()
+    (project.folder / "people" / "models.py").write_text(PEOPLE)
+    project.add("AUTH_USER_MODEL = 'people.Person'")
+    project.manage("makemigrations", "people")
+    project.manage("migrate")
+    assert project.shell(SPEND) == "90 True"
+    assert {"/admin/ledger/account/", "/admin/ledger/account/holders/jane/"} <= set(opened(project))
+    assert "Clean: no violations found." in project.manage("audit_ledger")
 
 
 @pytest.mark.slow

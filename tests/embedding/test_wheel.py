@@ -1,5 +1,6 @@
 """The wheel: what is in it, what it requires, and that each part works with its extra alone."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from ledger import services
+from ledger.records import UseCase
+from ledger.services import credits as credits_module
 from tests.embedding.installations import DRIVER, ROOT, run
 
 PACKAGES = ("ledger", "billing")
@@ -188,3 +192,33 @@ def test_pip_installs_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: P
     run(*pip, "install", f"{wheel}[api,admin,billing,payments,pdf,testing,webhooks]")
     apps = f"{UNFOLD},ledger,ledger.rest,billing"
     assert {"ledger.rest.urls", "billing.admin.runs"} <= set(load(python, apps, "ledger,billing").split())
+
+
+def names_offered(init: Path) -> tuple[set[str], set[str]]:
+    """What a package imports from its own modules to offer it, and what it says in `__all__`."""
+    package = init.parent.relative_to(ROOT).as_posix().replace("/", ".")
+    imported, said = set(), set()
+    for node in ast.parse(init.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            imported |= {each.asname or each.name for each in node.names if each.name != "*"}
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.List) and ast.unparse(node.targets[0]) == "__all__":
+            said = {ast.literal_eval(each) for each in node.value.elts}
+    return imported, said
+
+
+def test_a_strict_type_checker_lets_others_import_what_a_package_offers() -> None:
+    """Strict mypy takes a name that a package only imports for its own use as missing."""
+    forgotten = {}
+    for package in PACKAGES:
+        for init in (ROOT / package).rglob("__init__.py"):
+            imported, said = names_offered(init)
+            if imported - said:
+                forgotten[init] = imported - said
+    assert forgotten == {}
+
+
+def test_every_use_case_is_offered() -> None:
+    named = {name for name, value in vars(credits_module).items() if isinstance(value, UseCase)}
+    assert len(named) >= 20
+    assert named <= set(services.__all__)
+    assert all(hasattr(services, name) for name in services.__all__)
