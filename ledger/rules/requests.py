@@ -126,6 +126,8 @@ class Request(Record):
     """Fields that are part of the content only when they are set, so that earlier requests keep their digests."""
     decision: ClassVar[Callable[..., Any]]
     """The rule that makes entries of the account and the request; see `decides`."""
+    earlier_entries: ClassVar[Mapping[str, str]] = {}
+    """The arguments of that rule that are earlier entries, each with the field that names it."""
 
     holder_id: Annotated[str, Holder()]
     idempotency_key: Annotated[str, IdempotencyKey()]
@@ -180,11 +182,16 @@ class Request(Record):
 RuleT = TypeVar("RuleT", bound=Callable[..., Any])
 
 
-def decides(declared: type[Request]) -> Callable[[RuleT], RuleT]:
-    """Make the function below the decision of these requests: so a request that needs only the account's state is executed."""
+def decides(declared: type[Request], **earlier: str) -> Callable[[RuleT], RuleT]:
+    """Make the function below the decision of these requests: so a request is executed that needs the account's state alone.
+
+    Args:
+        earlier: arguments of the function that are earlier entries of the account, each with the request's field that names it.
+    """
 
     def name(rule: RuleT) -> RuleT:
         declared.decision = staticmethod(rule)
+        declared.earlier_entries = earlier
         return rule
 
     return name

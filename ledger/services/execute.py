@@ -49,11 +49,9 @@ from ledger.rules.requests import (
     HoldRequest,
     RecurringGrantRequest,
     RefundRequest,
-    ReissueRequest,
     ReleaseRequest,
     Request,
     ReversalRequest,
-    RevokeRequest,
     SpendRequest,
     TransferRequest,
 )
@@ -278,7 +276,8 @@ def _entry_of(request: Request, entries: Sequence[Entry]) -> Entry:
 def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
     """Return the entries that the rules make of the request, after reading the older entries that they need.
 
-    The requests whose decision needs more than the account's state are named here; all others name their decision.
+    The requests whose decision needs more than the account's state and an earlier entry are named here; all others name their
+    decision, and what it needs.
 
     Raises:
         Refused, Invalid: by the rules.
@@ -292,10 +291,6 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
             return credit_rules.spend(_counting(account, request), request, amount=amount, rating=rating)
         case RefundRequest():
             return _decide_refund(request, account)
-        case RevokeRequest():
-            return credit_rules.revoke(account.state, request, grant=_earlier(account, request, request.grant))
-        case ReissueRequest():
-            return credit_rules.reissue(account.state, request, opening=_earlier(account, request, request.lot))
         case HoldRequest():
             amount, rating = priced(request)
             return hold_rules.hold(_counting(account, request), request, amount=amount, rating=rating)
@@ -339,7 +334,8 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
         case ReversalRequest():
             return _decide_reversal(request, account)
         case _:
-            entries: Sequence[Entry] = request.decision(account.state, request)
+            earlier = {name: _earlier(account, request, getattr(request, of)) for name, of in request.earlier_entries.items()}
+            entries: Sequence[Entry] = request.decision(account.state, request, **earlier)
             return entries
 
 

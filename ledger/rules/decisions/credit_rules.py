@@ -174,7 +174,7 @@ def check_available(
         raise InsufficientCredits(**facts)
 
 
-@decides(RevokeRequest)
+@decides(RevokeRequest, grant="grant")
 def revoke(account: AccountState, request: RevokeRequest, *, grant: Entry | None) -> Entries:
     """Take back the unspent rest of a grant, or a part of it.
 
@@ -212,7 +212,7 @@ def void(account: AccountState, request: VoidRequest) -> Entries:
     return [*booked, account.next_entry("revoke", -total(taken), lots=rest, drawn=as_drawn(taken), request=request)]
 
 
-@decides(ReissueRequest)
+@decides(ReissueRequest, opening="lot")
 def reissue(account: AccountState, request: ReissueRequest, *, opening: Entry | None) -> Entries:
     """Close a lot, and open one with its credits and other terms, by one entry of 0.
 
