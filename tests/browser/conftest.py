@@ -6,12 +6,12 @@ The pictures of the docs are made by the jobs: LEDGER_PICTURES=docs/images, see 
 import os
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from django.test import Client
 
 from tests.browser.chromium import Chromium, Visit, site_of
+from tests.browser.small_pictures import keep
 from tests.ledger.conftest import ledger_clock
 from tests.ledger.staff.admin_site import operator
 
@@ -43,11 +43,10 @@ def do(chromium: Chromium) -> Callable[..., None]:
         with site_of(client or operator()) as site:
             chromium.look(f"{site.url}/admin/", look)
             for theme in ("light", "dark") if PICTURES else ():
-                keep = Path(str(PICTURES)) / f"job-{name}-{theme}.png"
 
-                def taken(visit: Visit, keep: Path = keep) -> None:
+                def taken(visit: Visit, theme: str = theme) -> None:
                     job(visit)
-                    keep.write_bytes(visit.picture())
+                    keep(PICTURES, f"job-{name}-{theme}", visit.picture())
 
                 chromium.visit(f"{site.url}/admin/", taken, height=height, theme=theme)
 

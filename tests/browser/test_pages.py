@@ -3,7 +3,6 @@
 import os
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from django.contrib.admin.utils import quote
@@ -20,6 +19,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
+from tests.browser.small_pictures import keep
 from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
@@ -45,8 +45,8 @@ def show(chromium):
 
     def opened(name: str, address: str, *, height: int = 900) -> str:
         def look(visit: Visit) -> str:
-            if PICTURES:
-                (Path(PICTURES) / f"{name}.png").write_bytes(visit.picture())
+            if PICTURES and name:
+                keep(PICTURES, name, visit.picture())
             assert (visit.complaints, visit.elsewhere) == ([], [])
             return visit.html
 
@@ -76,7 +76,7 @@ def test_a_holder_shows_what_is_available_and_how_long_it_lasts(history, show):
 @pytest.mark.check
 def test_the_first_page_shows_what_needs_attention(history, show):
     count_entries(patience_seconds=0)
-    shown = show("admin-home", "/admin/", height=1300)
+    shown = show("", "/admin/", height=1300)
     assert 'id="attention-heading"' in shown
     assert 'id="totals-heading"' in shown
     assert "Running dry" in shown
@@ -171,8 +171,6 @@ def test_the_unit_beside_an_amount_follows_the_credit_type_that_is_typed(chromiu
             assert unit.evaluate("each => each.querySelector('span').getClientRects().length") == 1, "on one line"
         assert visit.page.get_by_label("Amount").evaluate("each => each.getAttribute('aria-describedby')") == "id_amount_unit"
         assert not visit.is_wider_than_the_window
-        if PICTURES:
-            (Path(PICTURES) / f"form-units-{width}.png").write_bytes(visit.picture())
         visit.page.get_by_label("Holder").fill("ada")
         visit.page.get_by_label("Amount").fill("12.505")
         visit.page.get_by_label("Source").select_option("purchased")
@@ -182,15 +180,11 @@ def test_the_unit_beside_an_amount_follows_the_credit_type_that_is_typed(chromiu
         again.wait_for()
         again.fill("ada")
         assert "Amount has 3 decimals; an amount of USD has at most 2." in visit.text
-        if PICTURES:
-            (Path(PICTURES) / f"form-units-refused-{width}.png").write_bytes(visit.picture())
         assert unit.inner_text() == "USD"
         visit.page.get_by_label("Amount").fill("12.50")
         visit.page.get_by_role("button", name="Continue").click()
         visit.page.get_by_role("button", name="Grant", exact=True).wait_for()
         assert "12.50 added, for ada (US dollars)." in visit.text
-        if PICTURES:
-            (Path(PICTURES) / f"form-units-dry-run-{width}.png").write_bytes(visit.picture())
         # Back to the form: the browser fills in what was typed, and the unit is that of it.
         visit.page.get_by_role("button", name="Change").click()
         visit.page.get_by_label("Amount").wait_for()
@@ -369,6 +363,12 @@ def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium):
         for width in (1400, 390):
             chromium.visit(f"{site.url}/admin/billing/subscription/add/", order, width=width)
     assert not Subscription.objects.exists()
+
+
+@pytest.mark.slow
+def test_the_first_page_of_a_company_shows_its_income(show):
+    seed_demo()
+    assert "MRR now: Scale" in show("admin-home", "/admin/", height=1300)
 
 
 @pytest.mark.slow

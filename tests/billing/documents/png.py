@@ -1,4 +1,4 @@
-"""Pictures of documents and their pixels. Source: PNG (ISO/IEC 15948), filters of chapter 9; RGBA of 8 bits, no interlace."""
+"""Pictures and their pixels. Source: PNG (ISO/IEC 15948), filters of chapter 9; channels of 8 bits, no interlace."""
 
 import struct
 import zlib
@@ -7,7 +7,8 @@ from typing import Any
 
 from ledger.typesetting.typeset import compiler_of
 
-PIXEL = 4
+CHANNELS = {2: 3, 6: 4}
+"""Of the kinds of colours: RGB, and RGB with opacity."""
 
 
 def pictures(template: Path, page: dict[str, Any], *, dots_per_inch: int) -> list[bytes]:
@@ -17,29 +18,29 @@ def pictures(template: Path, page: dict[str, Any], *, dots_per_inch: int) -> lis
 
 
 def pixels(picture: bytes) -> list[bytes]:
-    """The rows of a picture, each with red, green, blue and opacity of one pixel after the other."""
+    """The rows of a picture, each with red, green, blue, and the opacity if it has one, of one pixel after the other."""
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    at, data, width = 8, b"", 0
+    at, data, width, step = 8, b"", 0, 0
     while at < len(picture):
         length, kind = struct.unpack(">I4s", picture[at : at + 8])
         body = picture[at + 8 : at + 8 + length]
         if kind == b"IHDR":
-            width = struct.unpack(">I", body[:4])[0]
-            assert body[8:] == bytes((8, 6, 0, 0, 0))
+            width, step = struct.unpack(">I", body[:4])[0], CHANNELS[body[9]]
+            assert (body[8], *body[10:]) == (8, 0, 0, 0)
         elif kind == b"IDAT":
             data += body
         at += 12 + length
-    return _unfiltered(zlib.decompress(data), width * PIXEL)
+    return _unfiltered(zlib.decompress(data), width * step, step)
 
 
-def _unfiltered(data: bytes, row_bytes: int) -> list[bytes]:
+def _unfiltered(data: bytes, row_bytes: int, step: int) -> list[bytes]:
     """Undo the filter of each row of bytes, which PNG names in the row's first byte."""
     rows, before = [], bytes(row_bytes)
     for start in range(0, len(data), row_bytes + 1):
         kind, row = data[start], bytearray(data[start + 1 : start + 1 + row_bytes])
         for x in range(row_bytes if kind else 0):
-            left = row[x - PIXEL] if x >= PIXEL else 0
-            corner = before[x - PIXEL] if x >= PIXEL else 0
+            left = row[x - step] if x >= step else 0
+            corner = before[x - step] if x >= step else 0
             row[x] = (row[x] + (0, left, before[x], (left + before[x]) // 2, _paeth(left, before[x], corner))[kind]) & 0xFF
         rows.append(before := bytes(row))
     return rows
