@@ -8,7 +8,9 @@ Of an example with tabs, each tab runs: its languages make the same request, und
 gets the result of the first. What an embedding project does runs before them, in a transaction that is rolled back.
 """
 
+import ast
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -29,6 +31,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from credit_ledger import Client
+from credit_ledger.sending import Listed, Sent
 from ledger_project.demonstration.company import (
     COMPANIES,
     COUPONS,
@@ -40,7 +44,7 @@ from ledger_project.demonstration.company import (
     subscription_of,
 )
 from ledger_project.serving.postgres.server import Server
-from tests.clients.conftest import Package
+from tests.clients.conftest import SOURCES, Package
 from tests.clients.guide_scenes import before
 from tests.deployment.serving.test_serve import Serving
 
@@ -407,6 +411,45 @@ def test_each_guide_whose_calls_run_here_shows_them_in_tabs() -> None:
     calling = [page for page in guides if any("$LEDGER/" in step.code for step in steps(page))]
     assert {"tutorial.md", "how-to/refund.md"} <= {*calling}
     assert [page for page in calling if TAB.search((DOCS / page).read_text()) is None] == []
+
+
+def test_each_call_of_a_client_in_the_docs_is_one_that_the_clients_have() -> None:
+    """Also in the examples that do not run: the method is there, and takes these arguments."""
+    generated, written = (SOURCES / "src" / name for name in ("generated/calls.ts", "client.ts"))
+    typescript = {*re.findall(r"^  (\w+): \{", generated.read_text(), re.MULTILINE)}
+    typescript |= {*re.findall(r"^  (?:async )?\*?(\w+)[<(]", written.read_text(), re.MULTILINE)}
+    wrong: list[str] = []
+    for page in with_examples():
+        for step in (step for example in examples(text_of(page)) for step in example):
+            if step.language == "python" and "client." in step.code:
+                wrong += [f"{page}: {call}" for call in unknown_calls(step.code)]
+            elif step.language == TYPESCRIPT:
+                named = set(re.findall(r"await client\.(\w+)\(", step.code))
+                wrong += [f"{page}: {name}" for name in named - typescript]
+    assert wrong == []
+
+
+def unknown_calls(code: str) -> Iterator[str]:
+    """The calls of `client` that it does not have, or whose arguments it does not take."""
+    for node in ast.walk(ast.parse(code)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):
+            continue
+        if node.func.value.id != "client":
+            continue
+        method = getattr(Client, node.func.attr, None)
+        if method is None:
+            yield f"there is no {node.func.attr}"
+        elif isinstance(method, Sent | Listed):
+            try:
+                inspect.signature(method.build).bind(*node.args, **{each.arg: None for each in node.keywords if each.arg})
+            except TypeError as error:
+                yield f"{node.func.attr}: {error}"
+
+
+def test_control_an_unknown_argument_of_a_call_is_found() -> None:
+    assert list(unknown_calls('client.grant("ada", amount=5)')) == []
+    assert list(unknown_calls('client.grant("ada", sum=5)')) == ["grant: missing a required argument: 'amount'"]
+    assert list(unknown_calls('client.give("ada")')) == ["there is no give"]
 
 
 NAMES = re.compile(r"""/holders/([^/"?\s]+)|"(?:ref|holder_id|customer|subscription|plan|meter|pack|to)": "([^"]+)\"""")
