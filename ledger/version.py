@@ -2,7 +2,7 @@
 
 from typing import Final
 
-VERSION: Final = "0.2.0"
+VERSION: Final = "0.2.1"
 
 
 def release_of(version: str) -> tuple[int, ...]:

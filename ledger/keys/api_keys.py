@@ -232,7 +232,7 @@ def _valid() -> QuerySet[ApiKey]:
 def revoke_api_key(key: ApiKey, *, actor: str = "") -> None:
     """Revoke the key from now on, and with a key with labels all that it has made; does nothing if it is already revoked."""
     with own_or_joined():
-        if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()):
+        if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now(), revoked_by=actor or None):
             _record("key-revoked", key, actor)
             if key.labels:
                 _revoke_made_by([key.pk], actor)
@@ -248,7 +248,7 @@ def _revoke_made_by(parents: list[int], actor: str) -> None:
         rows = ApiKey.objects.select_for_update(no_key=True).filter(parent_id__in=parents, revoked_at=None)
         made = list(rows.order_by("pk"))
         parents = [key.pk for key in made]
-        ApiKey.objects.filter(pk__in=parents).update(revoked_at=timezone.now())
+        ApiKey.objects.filter(pk__in=parents).update(revoked_at=timezone.now(), revoked_by=actor or None)
         for key in made:
             _record("key-revoked", key, actor, "with the key that made it")
 

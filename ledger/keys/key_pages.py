@@ -85,6 +85,12 @@ class KeyForm(forms.Form):
             self.fields[name] = made(name, declared[name].value, shown, required=declared[name].required)
 
 
+def revocation_text(key: ApiKey) -> str:
+    """Return when the key was revoked and by whom, as far as that was recorded; empty if it was not."""
+    by = f" by {key.revoked_by}" if key.revoked_by else ""
+    return f"{timestamp(key.revoked_at)}{by}" if key.revoked_at else ""
+
+
 def limits_text(key: ApiKey) -> str:
     """Return the key's own limits in words."""
     own = [
@@ -164,7 +170,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     holder = Column("Confined to", lambda row: row.holder_id or "all holders")
     labels_as_text = Column("Labels", lambda row: row.labels_text or "-")
     created = columns.instant("Created", "created_at")
-    revoked = Column("Revoked", lambda row: timestamp(row.revoked_at) or "no")
+    revoked = Column("Revoked", lambda row: revocation_text(row) or "no")
     expires = Column("Expires", lambda row: timestamp(row.expires_at) or "never")
     limits = Column("Limits", limits_text)
     rotated = Column("Rotated", lambda row: timestamp(row.rotated_at) or "never")

@@ -29,6 +29,7 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    revoked_by = models.TextField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     requests_per_second = models.IntegerField(null=True, blank=True)
     concurrent_requests = models.IntegerField(null=True, blank=True)

@@ -54,8 +54,10 @@ class Counted:
         recounted, stored = _merge_days(self.found, self.late), _merge_days(self.days, self.late)
         for credit_type, day in sorted(recounted.keys() | stored.keys()):
             yield from _differing(f"{day}", credit_type, stored[credit_type, day], recounted[credit_type, day], COLUMNS)
-        kinds = sorted(self.kinds.keys() | self.found_kinds)
-        yield from _differing("by kind", None, Counter(self.kinds), self.found_kinds, kinds)
+        # Somebody may have stored something else than an object.
+        stored_kinds = Counter(self.kinds) if isinstance(self.kinds, dict) else Counter()
+        kinds = sorted(stored_kinds.keys() | self.found_kinds)
+        yield from _differing("by kind", None, stored_kinds, self.found_kinds, kinds)
         yield from _wrong_months(self, recounted)
 
 

@@ -36,7 +36,10 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_rate": APPEND,
     "ledger_credit_type": CHANGE_AND_DELETE,
     "ledger_api_key": (
-        *APPEND, columns("revoked_at", "prefix", "key_digest", "rotated_at", "former_digest", "former_until", "last_used_at"),
+        *APPEND,
+        columns(
+            "revoked_at", "revoked_by", "prefix", "key_digest", "rotated_at", "former_digest", "former_until", "last_used_at",
+        ),
     ),
     "ledger_key_request": APPEND,
     "ledger_staff_event": APPEND,

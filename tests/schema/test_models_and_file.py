@@ -1,4 +1,4 @@
-"""A migrated database has exactly what the models and schema.sql of the application declare."""
+"""A migrated database has exactly what the models and the SQL files of the application declare."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +169,12 @@ def schema_file_of(app: str) -> str:
     return (Path(apps.get_app_config(app).path) / "migrations" / "schema.sql").read_text()
 
 
+def later_files_of(app: str) -> list[str]:
+    """The SQL files of the app's later migrations, in their order."""
+    folder = Path(apps.get_app_config(app).path) / "migrations"
+    return [path.read_text() for path in sorted(folder.glob("[0-9]*.sql"))]
+
+
 def models_of(app: str) -> tuple[list[type[Model]], list[type[Model]]]:
     """Return the models whose tables Django creates, and the models whose tables or views schema.sql creates."""
     models = list(apps.get_app_config(app).get_models())
@@ -186,7 +192,9 @@ def test_a_migrated_database_equals_one_made_from_the_models_and_the_file(
         for model in models_of(app)[0]:
             editor.create_model(model)
     with declared.cursor() as cursor:
-        cursor.execute(schema_file_of(app))
+        # CREATE INDEX CONCURRENTLY stands alone.
+        for text in (schema_file_of(app), *later_files_of(app)):
+            cursor.execute(text)
     assert schema(migrated) == schema(declared)
 
 

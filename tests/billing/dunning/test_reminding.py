@@ -23,6 +23,7 @@ from billing.dunning.reminding import Reminded, remind, remind_due
 from billing.errors import BillingSuspended
 from billing.models import Charge, Invoice, SuspendedBilling
 from ledger.errors import Invalid
+from ledger.signals.webhooks import WebhookRequest, create_webhook
 from tests.billing.admin.conftest import client
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
@@ -280,3 +281,14 @@ def test_reminders_over_rest_in_the_admin_and_by_the_command(today: Any, api: Ap
     assert date.fromisoformat(row["reminded_on"]) == invoice.due_date + timedelta(days=7)
     assert api.get("/v1/sellers/default").json()["reminder_days"] == [7, 21, 35]
     assert "Reminders" in client.get(f"/admin/billing/invoice/{invoice.pk}/change/").content.decode()
+
+
+def test_the_signal_of_a_reminder_says_when_the_invoice_was_due(today: Any) -> None:
+    create_webhook(WebhookRequest(url="https://example.com/hook", types=["invoice.reminded"]))
+    invoice = issued()
+    today(invoice, 7)
+    call_command("send_reminders", stdout=StringIO())
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT data ->> 'invoice', data ->> 'step', data ->> 'due_date' FROM ledger_signal")
+        [row] = cursor.fetchall()
+    assert row == (str(invoice.pk), "1", invoice.due_date.isoformat())

@@ -4,11 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from ledger.errors import Invalid
 from ledger.keys import api_keys
 from ledger.keys.errors import KeyEnded, KeyRotating
+from ledger.keys.key_pages import revocation_text
 from ledger.keys.models import ApiKey
 from ledger.testing import FixedClock
 
@@ -77,6 +79,35 @@ def test_a_revoked_key_has_no_valid_secret_left() -> None:
     _, second = api_keys.rotate_api_key(id=key.pk, former_until=TOMORROW)
     api_keys.revoke_api_key(key)
     assert api_keys.find_api_key(first) is api_keys.find_api_key(second) is None
+
+
+def test_a_revoked_key_says_who_revoked_it_as_the_keys_do_that_it_has_made() -> None:
+    team, _ = api_keys.create_api_key(name="team", scopes=["ledger:spend", "keys:admin"], labels={"team": "red"})
+    child, _ = api_keys.create_api_key(name="child", scopes=["ledger:spend"], labels={"team": "red"})
+    ApiKey.objects.filter(pk=child.pk).update(parent_id=team.pk)
+    other, _ = api_keys.create_api_key(name="other", scopes=["ledger:spend"])
+    api_keys.revoke_api_key(team, actor="admin:mara")
+    api_keys.revoke_api_key(team, actor="admin:ben")
+    by = dict(ApiKey.objects.values_list("pk", "revoked_by"))
+    assert (by[team.pk], by[child.pk], by[other.pk]) == ("admin:mara", "admin:mara", None)
+    assert revocation_text(ApiKey.objects.get(pk=team.pk)).endswith(" by admin:mara")
+    assert revocation_text(ApiKey.objects.get(pk=other.pk)) == ""
+
+
+@pytest.mark.parametrize("revoked_by", ["", "x" * 201, "mara"])
+def test_the_database_refuses_a_revocation_by_nobody_or_of_a_key_that_is_valid(revoked_by: str) -> None:
+    key, _ = make()
+    revoked = {} if revoked_by == "mara" else {"revoked_at": PAST}
+    with pytest.raises(IntegrityError, match="ledger_api_key_revoked_by_somebody"), transaction.atomic():
+        ApiKey.objects.filter(pk=key.pk).update(revoked_by=revoked_by, **revoked)
+    assert ApiKey.objects.get(pk=key.pk).revoked_at is None
+
+
+def test_the_keys_that_a_key_has_made_are_found_by_an_index() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("EXPLAIN SELECT id FROM ledger_api_key WHERE parent_id IN (1, 2) AND revoked_at IS NULL")
+        assert "ledger_api_key_made_by" in "".join(line for (line,) in cursor.fetchall())
 
 
 def test_an_expired_key_has_no_valid_secret_left() -> None:

@@ -1,0 +1,1 @@
+ALTER TABLE ledger_api_key VALIDATE CONSTRAINT ledger_api_key_revoked_by_somebody;

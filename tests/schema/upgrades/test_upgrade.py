@@ -1,0 +1,261 @@
+"""A database of an earlier release is upgraded with traffic running: nothing fails, nothing is lost, no digest changes."""
+
+import io
+import itertools
+import lzma
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.error
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from ledger.rules.kinds import KINDS
+from ledger.version import VERSION
+from ledger_project.serving.postgres.credentials import free_port
+from ledger_project.serving.postgres.server import Server
+from ledger_project.serving.web import command
+from tests.deployment.servers import KEY, ROOT, call, environment_of, folder, manage, started
+
+pytestmark = [pytest.mark.slow, pytest.mark.one_node("runs servers of its own")]
+
+RELEASES = Path(__file__).with_name("releases")
+EARLIER = sorted(path.name.removesuffix(".sql.xz") for path in RELEASES.glob("*.sql.xz"))
+ONLY_FROM_17 = "SET transaction_timeout = 0;"
+TABLES = """
+    SELECT relname FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+        AND relname ~ '^(ledger|billing)_' AND relname !~ '_[0-9]{6,}$'
+    ORDER BY relname
+"""
+KEYS = """
+    SELECT c.relname, array_agg(a.attname::text ORDER BY a.attnum)
+    FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+    WHERE c.relname = ANY (%s) AND EXISTS (
+        SELECT FROM pg_attribute d WHERE d.attrelid = c.oid AND d.attname = 'digest' AND NOT d.attisdropped)
+    GROUP BY c.relname
+"""
+WAITS = """
+    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - waitstart)), 0)
+    FROM pg_locks WHERE NOT granted AND locktype = 'relation'
+"""
+ENTRIES = 100_000
+LONGEST_WAIT_SECONDS = 2.0
+WITHOUT_ROWS = {
+    "billing_bankreceipt", "billing_duepurchase", "billing_invoicedsubscription", "billing_mail", "billing_openplanmove",
+    "billing_reminderhold", "billing_vatcheck", "ledger_alert_look", "ledger_alert_state",
+    "ledger_approval",
+    "ledger_approval_decision", "ledger_budget_report", "ledger_delivery", "ledger_delivery_attempt", "ledger_delivery_stream",
+    "ledger_observation", "ledger_operator_stake", "ledger_promotion", "ledger_signal", "ledger_signal_position",
+    "ledger_webhook_pace", "ledger_webhook_turn",
+}  # fmt: skip
+"""The tables of which no stored database has rows: work that was done, mostly."""
+
+
+def load(release: str, server: Server) -> None:
+    """Load the stored database of a release into a new server."""
+    text = lzma.decompress((RELEASES / f"{release}.sql.xz").read_bytes()).decode()
+    with psycopg.connect(server.owner_url, autocommit=True) as owner:
+        owner.execute(text.replace(ONLY_FROM_17, "").encode())
+
+
+def tables_of(owner: psycopg.Connection[Any]) -> list[str]:
+    return [name for (name,) in owner.execute(TABLES)]
+
+
+def digests_of(owner: psycopg.Connection[Any]) -> dict[tuple[str, str], bytes]:
+    """The digest of each row that has one, by its table and key; the register's are those of all other rows."""
+    digests = {}
+    for table, key in owner.execute(KEYS, [tables_of(owner)]).fetchall():
+        text = sql.SQL(" || '/' || ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in key)
+        query = sql.SQL("SELECT {}, digest FROM {} WHERE digest IS NOT NULL").format(text, sql.Identifier(table))
+        digests |= {(table, row): digest for row, digest in owner.execute(query)}
+    return digests
+
+
+def assert_nothing_was_lost(server: Server, before: dict[tuple[str, str], bytes], *of_audit: str) -> None:
+    """The audit, the check of what was billed, and doctor find nothing, and every row of before has its digest."""
+    manage(server, "audit_ledger", *of_audit)
+    manage(server, "generate_invoices", "--check")
+    # Warnings are about a machine for tests: no timetable, no two-step login.
+    said = manage(server, "doctor", codes=(0, 1))
+    for line in (
+        "Migrations   All migrations are applied.",
+        "Schema       This version made it, and it is as prepare_database left it.",
+    ):
+        assert f"OK       {line}" in said
+    with psycopg.connect(server.owner_url, autocommit=True) as owner:
+        after = digests_of(owner)
+    assert before.items() <= after.items()
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("release", EARLIER)
+def test_a_database_of_an_earlier_release_is_upgraded(release: str) -> None:
+    with started() as server, psycopg.connect(server.owner_url, autocommit=True) as owner:
+        load(release, server)
+        empty = [name for name in tables_of(owner) if owner.execute(f"SELECT FROM {name} LIMIT 1").fetchone() is None]
+        assert {*empty} == WITHOUT_ROWS
+        assert {kind for (kind,) in owner.execute("SELECT DISTINCT kind FROM ledger_entry")} == KINDS.keys()
+        before = digests_of(owner)
+        assert {table for table, _ in before} > {"ledger_entry", "ledger_register", "billing_invoice", "billing_transition"}
+        refused = manage(server, "doctor", codes=(2,), DATABASE_URL=server.owner_url)
+        assert f"of release {VERSION}: run `manage.py" in " ".join(refused.split())
+        manage(server, "prepare_database")
+        assert_nothing_was_lost(server, before)
+
+
+# With traffic running --------------------------------------------------------------------------------
+
+
+@dataclass
+class Traffic:
+    """Clients behind a load balancer of two servers: it sends no call to one that is being restarted."""
+
+    urls: list[str]
+    results: Counter[int] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    _in_flight: Counter[str] = field(default_factory=Counter)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def send(self) -> None:
+        """Send one call to a server that takes calls: mostly spends, and reads."""
+        with self._guard:
+            number = next(self._numbers)
+            url = self.urls[number % len(self.urls)]
+            self._in_flight[url] += 1
+        begun = time.monotonic()
+        holder = f"/v1/holders/grown-{number % 50}"
+        try:
+            if number % 5 == 0:
+                status, answer = call(url, f"{holder}/balance")
+            else:
+                status, answer = call(url, f"{holder}/spends", f"during-{number}", {"amount": 1})
+            if status not in (200, 201):
+                self.failures.append(f"{status} {answer}")
+            self.results[status] += 1
+        except (urllib.error.URLError, OSError) as error:
+            self.failures.append(repr(error))
+        finally:
+            with self._guard:
+                self._in_flight[url] -= 1
+                self.slowest = max(self.slowest, time.monotonic() - begun)
+
+    def take_out(self, url: str) -> None:
+        """Send no further call to the server, and return when it has answered those that it has."""
+        with self._guard:
+            self.urls = [each for each in self.urls if each != url]
+        wait_until(lambda: self._in_flight[url] == 0)
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextmanager
+def running(work: Callable[[], None], count: int) -> Iterator[None]:
+    """For the block, threads do the work again and again."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.is_set():
+            work()
+
+    threads = [threading.Thread(target=repeat) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return call(url, "/readyz")[0] == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+class Web:
+    """A web server with the code of a folder, in a process group of its own."""
+
+    def __init__(self, server: Server, port: int, code: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        environment = environment_of(server, PYTHONPATH=str(code))
+        arguments = [each if each != str(ROOT) else str(code) for each in command(port=port, workers=1)]
+        self.process = subprocess.Popen(arguments, cwd=code, env=environment, start_new_session=True)
+        wait_until(lambda: is_ready(self.url) or self.process.poll() is not None)
+        assert self.process.poll() is None
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+@pytest.mark.parametrize("release", EARLIER)
+def test_an_upgrade_under_load_fails_no_call_and_waits_for_no_table_longer_than_2_s(release: str, tmp_path: Path) -> None:
+    with started() as server, folder() as code, psycopg.connect(server.owner_url, autocommit=True) as owner:
+        load(release, server)
+        archive = lzma.decompress((RELEASES / f"{release}.tar.xz").read_bytes())
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(code, filter="data")
+        run_earlier(server, code, "manage.py", "prepare_database")
+        run_earlier(server, code, str(Path(__file__).with_name("grow.py")), str(ENTRIES))
+        assert owner.execute("SELECT count(*) >= %s FROM ledger_entry", [ENTRIES]).fetchone() == (True,)
+        before, anchor = digests_of(owner), str(tmp_path / "anchor")
+        run_earlier(server, code, "manage.py", "audit_ledger", "--anchor-write", anchor)
+        web = [Web(server, free_port(), code) for _ in range(2)]
+        traffic = Traffic([each.url for each in web])
+        waits: list[float] = []
+        with psycopg.connect(server.superuser_url, autocommit=True) as observer, running(traffic.send, 4):
+
+            def watch() -> None:
+                waits.extend(float(seconds) for (seconds,) in observer.execute(WAITS))
+
+            with running(watch, 1):
+                wait_until(lambda: sum(traffic.results.values()) > 200)
+                manage(server, "prepare_database")
+                count = sum(traffic.results.values())
+                wait_until(lambda: sum(traffic.results.values()) > count + 200)
+                for number in range(2):
+                    traffic.take_out(web[number].url)
+                    web[number].stop()
+                    web[number] = Web(server, free_port(), ROOT)
+                    traffic.urls = [*traffic.urls, web[number].url]
+                    count = sum(traffic.results.values())
+                    wait_until(lambda count=count: sum(traffic.results.values()) > count + 200)
+        for each in web:
+            each.stop()
+        assert traffic.failures == []
+        assert sum(traffic.results.values()) > 800
+        assert max(waits) < LONGEST_WAIT_SECONDS
+        assert_nothing_was_lost(server, before, "--anchor-check", anchor)
+        print(
+            f"{sum(traffic.results.values())} calls, the slowest {traffic.slowest:.2f} s; waited for a table {max(waits):.2f} s"
+        )
+
+
+def run_earlier(server: Server, code: Path, *arguments: str) -> None:
+    environment = environment_of(server, LEDGER_BOOTSTRAP_API_KEY=KEY)
+    done = subprocess.run([sys.executable, *arguments], cwd=code, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
