@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from ledger.portal.parts import Cell, Section, Shown, Step
+    from ledger.portal.parts import Cell, IntermediatePage, PageDisplay, PageList
 
 Part = tuple[str, dict[str, Any]]
 """A heading, and the table below it."""
@@ -186,16 +186,16 @@ def find_payment(provider: str, payment: str) -> tuple[str, str] | None:
 class CustomerPart(Protocol):
     """What an application adds to the page of one customer; see `ledger.portal.parts.Customer`."""
 
-    def pay_cell(self, invoice: Any, shown: "Shown") -> "Cell":
+    def pay_cell(self, invoice: Any, shown: "PageDisplay") -> "Cell":
         """Return the button that pays an invoice; an empty cell where nothing is to be paid."""
 
-    def sections(self, shown: "Shown") -> "Sequence[Section]":
+    def sections(self, shown: "PageDisplay") -> "Sequence[PageList]":
         """Return its lists, with their buttons."""
 
-    def act(self, name: str, given: Mapping[str, str], shown: "Shown") -> "Step | str | None":
+    def act(self, name: str, given: Mapping[str, str], shown: "PageDisplay") -> "IntermediatePage | str | None":
         """Do what a button says."""
 
-    def step(self, name: str, shown: "Shown", *, is_back: bool) -> "Step | None":
+    def step(self, name: str, shown: "PageDisplay", *, is_back: bool) -> "IntermediatePage | None":
         """Return a step that a button leads to."""
 
 

@@ -13,8 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ledger.operators.additions import Attention, Found, Overview, Section
-    from ledger.portal.parts import Customer
+    from ledger.operators.additions import Attention, Overview, PageSection, SearchResult
+    from ledger.portal.parts import PortalCustomer
 
 
 SIGNALS: Final = {
@@ -152,14 +152,14 @@ def _check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:
     return check_tax_provider(app_configs)
 
 
-def _holder_sections(request: Any, holder_id: str) -> "list[Section]":
+def _holder_sections(request: Any, holder_id: str) -> "list[PageSection]":
     """Return the sections; import them only with the first page, so that a command without pages starts faster."""
     from billing.admin.holders import sections
 
     return sections(request, holder_id)
 
 
-def _customer(holder_id: str) -> "Customer | None":
+def _customer(holder_id: str) -> "PortalCustomer | None":
     from billing.customer_page import find
 
     return find(holder_id)
@@ -189,7 +189,7 @@ def _usual_currency() -> str:
     return usual_currency()
 
 
-def _guess(request: Any, word: str) -> "list[Found]":
+def _guess(request: Any, word: str) -> "list[SearchResult]":
     from billing.admin.search import guess
 
     return guess(request, word)
@@ -207,7 +207,7 @@ def _plans_of_holders(request: Any, holder_ids: "Sequence[str]") -> "Mapping[str
     return plans_of_holders(request, holder_ids)
 
 
-def _search(request: Any, word: str) -> "list[Found]":
+def _search(request: Any, word: str) -> "list[SearchResult]":
     from billing.admin.search import find
 
     return find(request, word)

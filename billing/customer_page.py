@@ -18,7 +18,7 @@ from billing.reads.money_words import money
 from billing.reads.pages import page
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.json_values import time_text
-from ledger.portal.parts import Cell, Document, Section, Shown, Step
+from ledger.portal.parts import Cell, Document, IntermediatePage, PageDisplay, PageList
 from ledger.services import time_of
 from ledger.typesetting.languages import Language
 from ledger.typesetting.typeset import IS_INSTALLED
@@ -114,7 +114,7 @@ def find(holder_id: str) -> "CustomerOfHolder | None":
 
 
 class CustomerOfHolder:
-    """See `ledger.portal.parts.Customer`."""
+    """See `ledger.portal.parts.PortalCustomer`."""
 
     def __init__(self, customer: Customer) -> None:
         self._customer = customer
@@ -124,7 +124,7 @@ class CustomerOfHolder:
         self.language = customer.language
         self.time_zone = customer.time_zone
 
-    def sections(self, shown: Shown) -> Sequence[Section]:
+    def sections(self, shown: PageDisplay) -> Sequence[PageList]:
         """Return invoices, what is on sale, subscriptions and credit notes, each list with the newest first, and whom to ask.
 
         Drafts are no invoices yet.
@@ -167,15 +167,15 @@ class CustomerOfHolder:
             *self._contact(shown),
         ]
 
-    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> Step | str | None:
-        """Pay, buy, set a top-up, change a card, or change a plan; see `ledger.portal.parts.Customer`."""
+    def act(self, name: str, given: Mapping[str, str], shown: PageDisplay) -> IntermediatePage | str | None:
+        """Pay, buy, set a top-up, change a card, or change a plan; see `ledger.portal.parts.PortalCustomer`."""
         if shown.allows_plan_changes and self._plans.knows(name):
             return self._plans.act(name, shown)
         if self._payments is None or not shown.allows_payments:
             return None
         return self._payments.act(name, given, shown)
 
-    def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:
+    def step(self, name: str, shown: PageDisplay, *, is_back: bool) -> IntermediatePage | None:
         """Return a step of a payment, of setting a top-up, or of changing a plan."""
         if shown.allows_plan_changes and self._plans.knows(name):
             return self._plans.step(name, shown)
@@ -183,7 +183,7 @@ class CustomerOfHolder:
             return None
         return self._payments.step(name, shown, is_back=is_back)
 
-    def _contact(self, shown: Shown) -> list[Section]:
+    def _contact(self, shown: PageDisplay) -> list[PageList]:
         """Return the seller's addresses for questions, if the seller has any."""
         seller, texts = current_seller(self._customer.seller), TEXTS[shown.language.code]
         details = seller.details if seller else {}
@@ -194,7 +194,7 @@ class CustomerOfHolder:
         cells = [[Cell(texts[name]), Cell(details[name], url)] for name, url in ways if details.get(name)]
         headers = [Cell(texts["contact"]), Cell(texts["address"])]
         title = texts["questions"].format(seller=details["name"])
-        return [Section(name="contact", title=title, empty="", headers=headers, cells=cells, rows=rows)]
+        return [PageList(name="contact", title=title, empty="", headers=headers, cells=cells, rows=rows)]
 
     def document(self, name: str) -> Document | None:
         """Return an invoice or credit note of this customer as PDF, by the name that `_invoice` or `_credit_note` gives it."""
@@ -220,7 +220,7 @@ class CustomerOfHolder:
         return CreditNote.objects.filter(invoice_id__in=self._invoices().values("pk"), number__isnull=False)
 
 
-def _continue_section(section: Section, ids: Sequence[int]) -> Section:
+def _continue_section(section: PageList, ids: Sequence[int]) -> PageList:
     """Return the list with where its next page begins, if one more was read than is shown."""
     return replace(section, older_than=ids[ROWS_SHOWN - 1]) if len(ids) > ROWS_SHOWN else section
 
@@ -238,10 +238,10 @@ def _subscription(row: SubscriptionRow, now: datetime, plan_name: str) -> dict[s
     }
 
 
-def _subscriptions(rows: Sequence[dict[str, Any]], change_cells: Sequence[Cell], shown: Shown, zone: ZoneInfo) -> Section:
+def _subscriptions(rows: Sequence[dict[str, Any]], change_cells: Sequence[Cell], shown: PageDisplay, zone: ZoneInfo) -> PageList:
     """Return the list of subscriptions; without changes of plans, no buttons are a column of it."""
     texts = TEXTS[shown.language.code]
-    return Section(
+    return PageList(
         name="subscriptions",
         title=texts["subscriptions"],
         empty=texts["no_subscriptions"],
@@ -274,7 +274,7 @@ def _period(row: dict[str, Any], language: Language, zone: ZoneInfo) -> str:
     return language.period(start, end, zone)
 
 
-def _invoice(row: Invoice, shown: Shown, today: date) -> dict[str, Any]:
+def _invoice(row: Invoice, shown: PageDisplay, today: date) -> dict[str, Any]:
     hides = shown.hides_amounts
     return {
         "number": row.number,
@@ -291,13 +291,13 @@ def _invoice(row: Invoice, shown: Shown, today: date) -> dict[str, Any]:
     }
 
 
-def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell] | None, shown: Shown) -> Section:
+def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell] | None, shown: PageDisplay) -> PageList:
     """Return the list of invoices; amounts and files are no columns of it if amounts are hidden, nor buttons without payments."""
     texts, language = TEXTS[shown.language.code], shown.language
     amounts = [] if shown.hides_amounts else ["total", "amount_remaining"]
     files = [] if shown.hides_amounts or not IS_INSTALLED else ["file"]
     buttons: Sequence[Cell | None] = pay_cells or [None] * len(rows)
-    return Section(
+    return PageList(
         name="invoices",
         title=texts["invoices"],
         empty=texts["no_invoices"],
@@ -322,7 +322,7 @@ def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell] | No
     )
 
 
-def _credit_note(row: CreditNote, corrected: str | None, shown: Shown) -> dict[str, Any]:
+def _credit_note(row: CreditNote, corrected: str | None, shown: PageDisplay) -> dict[str, Any]:
     hides = shown.hides_amounts
     return {
         "number": row.number,
@@ -334,12 +334,12 @@ def _credit_note(row: CreditNote, corrected: str | None, shown: Shown) -> dict[s
     }
 
 
-def _credit_note_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
+def _credit_note_list(rows: Sequence[dict[str, Any]], shown: PageDisplay) -> PageList:
     """Return the list of credit notes; amounts and files are no columns of it if amounts are hidden."""
     texts, language = TEXTS[shown.language.code], shown.language
     amounts = [] if shown.hides_amounts else ["total"]
     files = [] if shown.hides_amounts or not IS_INSTALLED else ["file"]
-    return Section(
+    return PageList(
         name="credit_notes",
         title=texts["credit_notes"],
         empty=texts["no_credit_notes"],

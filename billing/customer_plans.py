@@ -24,7 +24,7 @@ from billing.tax_asking import asks_taxes
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid, Refused
-from ledger.portal.parts import Cell, Shown, Step
+from ledger.portal.parts import Cell, IntermediatePage, PageDisplay
 from ledger.services import preview
 from ledger.typesetting.languages import Language
 from ledger.units import CreditUnit, purpose_names, units_of
@@ -156,13 +156,13 @@ class CustomerPlans:
         """Return whether an action or step is about plans."""
         return _Asked.read(name) is not None
 
-    def change_cell(self, row: SubscriptionRow, now: datetime, shown: Shown) -> Cell:
+    def change_cell(self, row: SubscriptionRow, now: datetime, shown: PageDisplay) -> Cell:
         """Return the button beside a subscription; an empty cell if it cannot be changed now."""
         if row.current_period(now) is None or row.suspended_at is not None:
             return Cell("")
         return Cell(TEXTS[shown.language.code]["change_or_cancel"], action=shown.action_url(f"{PLAN}-{row.id}"))
 
-    def act(self, name: str, shown: Shown) -> Step | str | None:
+    def act(self, name: str, shown: PageDisplay) -> IntermediatePage | str | None:
         """See `ledger.portal.parts.Customer`. A button without an amendment in its name leads to its step."""
         asked = _Asked.read(name)
         if asked is None:
@@ -176,7 +176,7 @@ class CustomerPlans:
         except (Invalid, Refused):
             return _refusal(_NotPossible("refused"), shown.language)
 
-    def step(self, name: str, shown: Shown) -> Step | None:
+    def step(self, name: str, shown: PageDisplay) -> IntermediatePage | None:
         """See `ledger.portal.parts.Customer`."""
         asked = _Asked.read(name)
         if asked is None or asked.after is not None or asked.verb == KEEP or not self._is_own(asked):
@@ -207,7 +207,7 @@ class CustomerPlans:
             raise _NotPossible("not_running")
         return _Running(row, now, period.end)
 
-    def _offers(self, running: _Running, shown: Shown) -> list[Plan]:
+    def _offers(self, running: _Running, shown: PageDisplay) -> list[Plan]:
         """Return the newest versions of the other plans that the link offers, as far as they are on sale and fit."""
         present_plan = Plan.objects.get(pk=running.row.plan_id)
         newest: dict[str, Plan] = {}
@@ -222,7 +222,7 @@ class CustomerPlans:
             and (newest[code].currency, newest[code].tax_behavior) == (present_plan.currency, present_plan.tax_behavior)
         ]
 
-    def _offer(self, running: _Running, asked: _Asked, shown: Shown) -> Plan:
+    def _offer(self, running: _Running, asked: _Asked, shown: PageDisplay) -> Plan:
         offer = next((each for each in self._offers(running, shown) if each.pk == asked.plan), None)
         if offer is None:
             raise _NotPossible("not_on_offer")
@@ -230,39 +230,41 @@ class CustomerPlans:
 
     # Steps -------------------------------------------------------------------------------------------
 
-    def _choices(self, running: _Running, shown: Shown) -> Step:
+    def _choices(self, running: _Running, shown: PageDisplay) -> IntermediatePage:
         texts, row, language = TEXTS[shown.language.code], running.row, shown.language
         title = texts["title"].format(plan=_name_of(row.plan_id, language))
         if row.ends_at is not None:
             keep = Cell(texts["keep"], action=shown.action_url(f"{KEEP}-{row.id}_{_last_change(row.id)}"))
-            return Step(title=title, text=texts["ends"].format(day=running.day(row.ends_at, language)), buttons=[keep])
+            return IntermediatePage(
+                title=title, text=texts["ends"].format(day=running.day(row.ends_at, language)), buttons=[keep]
+            )
         moves = [
             Cell(texts["move"].format(plan=_name_of(plan.pk, language)), action=shown.action_url(f"{MOVE}-{row.id}_{plan.pk}"))
             for plan in self._offers(running, shown)
         ]
         day = running.day(running.period_ends_at, language)
         cancel = Cell(texts["cancel"].format(day=day), action=shown.action_url(f"{CANCEL}-{row.id}"))
-        return Step(title=title, text=texts["what"], buttons=[*moves, cancel])
+        return IntermediatePage(title=title, text=texts["what"], buttons=[*moves, cancel])
 
-    def _move_step(self, running: _Running, asked: _Asked, shown: Shown) -> Step:
+    def _move_step(self, running: _Running, asked: _Asked, shown: PageDisplay) -> IntermediatePage:
         texts, row = TEXTS[shown.language.code], running.row
         plan = self._offer(running, asked, shown)
         name = _name_of(plan.pk, shown.language)
         after = _last_change(row.id)
-        return Step(
+        return IntermediatePage(
             title=texts["move"].format(plan=name),
             text=texts["move_text"],
             rows=_effect_rows(running, lambda: self._move(running, plan), shown.language),
             buttons=[Cell(texts["move_now"].format(plan=name), action=shown.action_url(f"{MOVE}-{row.id}_{plan.pk}_{after}"))],
         )
 
-    def _cancel_step(self, running: _Running, asked: _Asked, shown: Shown) -> Step:
+    def _cancel_step(self, running: _Running, asked: _Asked, shown: PageDisplay) -> IntermediatePage:
         texts, row, language = TEXTS[shown.language.code], running.row, shown.language
         if row.ends_at is not None:
             raise _NotPossible("ends_already", day=running.day(row.ends_at, language))
         day = running.day(running.period_ends_at, language)
         after = _last_change(row.id)
-        return Step(
+        return IntermediatePage(
             title=texts["cancel_title"].format(plan=_name_of(row.plan_id, language)),
             text=texts["cancel_text"].format(day=day),
             rows=_effect_rows(running, lambda: self._cancel(running), language),
@@ -271,7 +273,7 @@ class CustomerPlans:
 
     # Changes -----------------------------------------------------------------------------------------
 
-    def _confirm(self, asked: _Asked, shown: Shown) -> str | None:
+    def _confirm(self, asked: _Asked, shown: PageDisplay) -> str | None:
         """Write the change once, or raise _NotPossible and write nothing; a second press finds it done."""
         if not self._is_own(asked):
             return None
@@ -292,7 +294,7 @@ class CustomerPlans:
         )
         return ""
 
-    def _write(self, running: _Running, asked: _Asked, shown: Shown) -> Amendment:
+    def _write(self, running: _Running, asked: _Asked, shown: PageDisplay) -> Amendment:
         if asked.verb == MOVE:
             return self._move(running, self._offer(running, asked, shown))
         ends_at = running.row.ends_at
@@ -315,9 +317,9 @@ def _amend(running: _Running, wish: Wish) -> Amendment:
     return amend_subscription(ref=running.row.ref, effective_at=running.now, wish=wish, actor=ACTOR)
 
 
-def _refusal(refusal: _NotPossible, language: Language) -> Step:
+def _refusal(refusal: _NotPossible, language: Language) -> IntermediatePage:
     texts = TEXTS[language.code]
-    return Step(title=texts["refused_title"], text=texts[refusal.reason].format(**refusal.facts), is_refusal=True)
+    return IntermediatePage(title=texts["refused_title"], text=texts[refusal.reason].format(**refusal.facts), is_refusal=True)
 
 
 def _last_change(subscription_id: int) -> int:

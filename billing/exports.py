@@ -26,7 +26,7 @@ from billing.models import (
     UsageEvent,
     VatLookup,
 )
-from ledger.database.copies import Field, Form
+from ledger.database.copies import FileColumn, Form
 from ledger.exports import Export
 
 FORMS: Final[tuple[tuple[Any, Form], ...]] = (
@@ -85,12 +85,12 @@ _OF_CREDIT: Final = {
 }
 
 
-def _field(column: "models.Field[Any, Any]", references: Mapping[str, str]) -> Field:
+def _field(column: "models.Field[Any, Any]", references: Mapping[str, str]) -> FileColumn:
     if column.name in references:
-        return Field(references[column.name].format(column.column), "text")
+        return FileColumn(references[column.name].format(column.column), "text")
     if isinstance(column, models.BinaryField):
-        return Field(f"encode(e.{column.column}, 'hex')")
-    return Field(f"e.{column.column}", next((form for kind, form in FORMS if isinstance(column, kind)), "plain"))
+        return FileColumn(f"encode(e.{column.column}, 'hex')")
+    return FileColumn(f"e.{column.column}", next((form for kind, form in FORMS if isinstance(column, kind)), "plain"))
 
 
 def export_of(
@@ -126,22 +126,22 @@ def export_of(
 
 
 _REVERSE_CHARGE: Final = {
-    "number": Field("e.number", "text"),
-    "issue_date": Field("e.issue_date"),
-    "state": Field("e.state", "text"),
-    "seller_id": Field("e.seller_id"),
-    "customer": Field("e.customer_ref", "text"),
-    "buyer": Field("e.buyer", "json"),
-    "vat_id": Field("(e.buyer ->> 'vat_id')", "text"),
-    "currency": Field("e.currency", "text"),
-    "base_minor": Field("t.base_minor"),
-    "vat_lookup": Field("l.id"),
-    "outcome": Field("l.outcome", "text"),
-    "asked_at": Field("l.asked_at", "time"),
-    "requester": Field("l.requester", "text"),
-    "consultation": Field("l.consultation", "text"),
-    "name": Field("l.name", "text"),
-    "address": Field("l.address", "text"),
+    "number": FileColumn("e.number", "text"),
+    "issue_date": FileColumn("e.issue_date"),
+    "state": FileColumn("e.state", "text"),
+    "seller_id": FileColumn("e.seller_id"),
+    "customer": FileColumn("e.customer_ref", "text"),
+    "buyer": FileColumn("e.buyer", "json"),
+    "vat_id": FileColumn("(e.buyer ->> 'vat_id')", "text"),
+    "currency": FileColumn("e.currency", "text"),
+    "base_minor": FileColumn("t.base_minor"),
+    "vat_lookup": FileColumn("l.id"),
+    "outcome": FileColumn("l.outcome", "text"),
+    "asked_at": FileColumn("l.asked_at", "time"),
+    "requester": FileColumn("l.requester", "text"),
+    "consultation": FileColumn("l.consultation", "text"),
+    "name": FileColumn("l.name", "text"),
+    "address": FileColumn("l.address", "text"),
 }
 """For a tax office that asks why no VAT was charged."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from ledger.database.copies import Field, copy_out, select
+from ledger.database.copies import FileColumn, copy_out, select
 from ledger.entry_rows import COLUMNS, TYPES
 from ledger.errors import Invalid
 from ledger.rules.lots import DEFAULT_PRIORITY, POSTPAID, PROMOTIONAL, PURCHASED, SINCE_ITS_GRANT
@@ -30,7 +30,7 @@ class Export:
 
     name: str
     row: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, FileColumn]
     source: str
     filters: Mapping[str, str]
     order: str
@@ -58,9 +58,9 @@ def _instant(microseconds: str) -> str:
     return f"(timestamptz 'epoch' + ({microseconds})::double precision * interval '1 microsecond')"
 
 
-def _of_entry(name: str) -> Field:
+def _of_entry(name: str) -> FileColumn:
     column = "COALESCE(e.effective_at, e.recorded_at)" if name == "effective_at" else f"e.{name}"
-    return Field(_WRITTEN[TYPES[name]].format(column), _FORMS.get(TYPES[name], "plain"))  # type: ignore[arg-type]
+    return FileColumn(_WRITTEN[TYPES[name]].format(column), _FORMS.get(TYPES[name], "plain"))  # type: ignore[arg-type]
 
 
 ENTRIES: Final = Export(
@@ -88,18 +88,18 @@ BALANCES: Final = Export(
     name="balances",
     row="an account, as of its last entry",
     fields={
-        "holder_id": Field("e.holder_id"),
-        "credit_type": Field("e.credit_type"),
-        "sequence": Field("e.sequence"),
-        "balance": Field("e.balance"),
-        "held": Field("e.held"),
-        "overdraft": Field("e.overdraft"),
-        "owed": Field(
+        "holder_id": FileColumn("e.holder_id"),
+        "credit_type": FileColumn("e.credit_type"),
+        "sequence": FileColumn("e.sequence"),
+        "balance": FileColumn("e.balance"),
+        "held": FileColumn("e.held"),
+        "overdraft": FileColumn("e.overdraft"),
+        "owed": FileColumn(
             "CASE WHEN e.overdraft IS NULL THEN 0 ELSE (SELECT COALESCE(sum((lot ->> 1)::bigint), 0)"
             " FROM json_array_elements(e.lots) AS lot)::bigint - e.balance END"
         ),
-        "recorded_at": Field("e.recorded_at", "time"),
-        "digest": Field("encode(e.digest, 'hex')"),
+        "recorded_at": FileColumn("e.recorded_at", "time"),
+        "digest": FileColumn("encode(e.digest, 'hex')"),
     },
     source=LAST_ENTRIES,
     filters=OF_ACCOUNT,
@@ -112,20 +112,22 @@ LOTS: Final = Export(
     name="lots",
     row="an open lot, or the part of a lot that an open hold has set aside",
     fields={
-        "holder_id": Field("e.holder_id"),
-        "credit_type": Field("e.credit_type"),
-        "grant": Field("(open.lot ->> 0)::bigint"),
-        "remaining": Field("(open.lot ->> 1)::bigint"),
-        "hold": Field("open.hold"),
-        "source": Field(f"CASE open.lot ->> 5 WHEN '1' THEN '{PROMOTIONAL}' WHEN '2' THEN '{POSTPAID}' ELSE '{PURCHASED}' END"),
-        "priority": Field(f"COALESCE((open.lot ->> 4)::integer, {DEFAULT_PRIORITY})"),
-        "effective_at": Field("COALESCE(open.effective_at, opened.effective_at, opened.recorded_at)", "time"),
-        "expires_at": Field(_instant("open.lot ->> 3"), "time"),
-        "cost_minor": Field("(cost ->> 1)::bigint"),
-        "currency": Field("cost ->> 2"),
-        "received": Field("COALESCE(open.lot ->> 6, '0') = '1'"),
-        "applies_to": Field("open.lot ->> 7", "text"),
-        "reference": Field("opened.reference", "text"),
+        "holder_id": FileColumn("e.holder_id"),
+        "credit_type": FileColumn("e.credit_type"),
+        "grant": FileColumn("(open.lot ->> 0)::bigint"),
+        "remaining": FileColumn("(open.lot ->> 1)::bigint"),
+        "hold": FileColumn("open.hold"),
+        "source": FileColumn(
+            f"CASE open.lot ->> 5 WHEN '1' THEN '{PROMOTIONAL}' WHEN '2' THEN '{POSTPAID}' ELSE '{PURCHASED}' END"
+        ),
+        "priority": FileColumn(f"COALESCE((open.lot ->> 4)::integer, {DEFAULT_PRIORITY})"),
+        "effective_at": FileColumn("COALESCE(open.effective_at, opened.effective_at, opened.recorded_at)", "time"),
+        "expires_at": FileColumn(_instant("open.lot ->> 3"), "time"),
+        "cost_minor": FileColumn("(cost ->> 1)::bigint"),
+        "currency": FileColumn("cost ->> 2"),
+        "received": FileColumn("COALESCE(open.lot ->> 6, '0') = '1'"),
+        "applies_to": FileColumn("open.lot ->> 7", "text"),
+        "reference": FileColumn("opened.reference", "text"),
     },
     source=f"""{LAST_ENTRIES}
 CROSS JOIN LATERAL (

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import models
 
 from ledger.operators.permissions import added_to
-from ledger.rules.rates import WHOLE, UnitPrice
+from ledger.rules.rates import WHOLE, RatePrice
 
 
 class ExactJSON(models.JSONField):
@@ -197,13 +197,13 @@ class RateColumns(models.Model):
         return f"{self.code} v{self.version}: {prices}"
 
     @property
-    def unit_prices(self) -> dict[str, UnitPrice]:
+    def unit_prices(self) -> dict[str, RatePrice]:
         """The price of each component; of the only one, `quantity`, if the rate has no components."""
         if self.components is None:
             assert self.price is not None
             assert self.per is not None
-            return {WHOLE: UnitPrice(self.price, self.per)}
-        return {name: UnitPrice(each["price"], each["per"]) for name, each in sorted(self.components.items())}
+            return {WHOLE: RatePrice(self.price, self.per)}
+        return {name: RatePrice(each["price"], each["per"]) for name, each in sorted(self.components.items())}
 
 
 class Rate(RateColumns):

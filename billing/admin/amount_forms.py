@@ -9,7 +9,7 @@ from django import forms
 from billing.rating.limits import MAX_MINOR
 from billing.rating.money import minor_digits
 from ledger.staff.approvals import Stake, StakeRule
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import RecordT, RequestForm
 from ledger.staff.kit.money_fields import MoneyField
 
@@ -18,7 +18,7 @@ class AmountForm(RequestForm[RecordT]):
     """A request with `amount_minor`."""
 
     is_abstract = True
-    shows: ClassVar[Mapping[str, Shown | forms.Field]] = {}
+    shows: ClassVar[Mapping[str, Display | forms.Field]] = {}
     currency: ClassVar[str] = ""
 
     def body(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class AmountForm(RequestForm[RecordT]):
         return "amount" if pointer == "/amount_minor" else super().field_of(pointer)
 
     @classmethod
-    def in_currency(cls, currency: str, help_text: str, *, required: bool = True, **shows: Shown | forms.Field) -> type[Any]:
+    def in_currency(cls, currency: str, help_text: str, *, required: bool = True, **shows: Display | forms.Field) -> type[Any]:
         """Return the form for amounts of a currency, with these fields below the amount."""
         amount = MoneyField(least=1, most=MAX_MINOR, is_minor=True, label="Amount", required=required, help_text=help_text)
         return type(cls.__name__, (cls,), {"shows": {"amount": amount, **shows}, "currency": currency})

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.admin.cells import list_url
-from billing.generator.run.outcomes import Outcome
+from billing.generator.run.outcomes import RunOutcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import Customer, Invoice, Run, RunResult, ScheduledTask, Subscription, SuspendedBilling, VatCheck, VatLookup
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
@@ -86,7 +86,7 @@ def _runs() -> list[Attention]:
     stuck = [run for run in runs if run.finished_at is None and run.started_at < stuck_before]
     found = []
     if bad:
-        failed, first = count_bounded(RunResult.objects.filter(run_id=bad[0].pk, outcome=Outcome.FAILED.value).order_by("pk"))
+        failed, first = count_bounded(RunResult.objects.filter(run_id=bad[0].pk, outcome=RunOutcome.FAILED.value).order_by("pk"))
         text = f"Invoicing failed {instant_words(bad[0].started_at)}: its last run stopped with an error."
         if first is not None:
             noun = "subscription" if failed == "1" else "subscriptions"
@@ -103,7 +103,7 @@ def _waiting_for_taxes() -> list[Attention]:
     last = Run.objects.filter(finished_at__isnull=False).order_by("-started_at").first()
     if last is None:
         return []
-    waiting = RunResult.objects.filter(run_id=last.pk, outcome=Outcome.WAITS_FOR_TAXES.value)
+    waiting = RunResult.objects.filter(run_id=last.pk, outcome=RunOutcome.WAITS_FOR_TAXES.value)
     many, first = count_bounded(waiting.order_by("pk"))
     if first is None:
         return []

@@ -22,7 +22,7 @@ from billing.permissions import ADD_AMENDMENT, ADD_PLAN, VIEW_INVOICE
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads.catalogue import newest_of
 from ledger.staff.kit import columns
-from ledger.staff.kit.bounded_reads import FilteredRows, Order, order_of
+from ledger.staff.kit.bounded_reads import FilteredRows, ListOrder, order_of
 from ledger.staff.kit.cells import contract_day, row_link
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import choice, text
@@ -30,7 +30,7 @@ from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, 
 
 VERSIONS_SHOWN = 50
 ON_SALE, RETIRED, EARLIER = "on sale", "retired", "earlier version"
-ON_SALE_FIRST = Order(("on_sale", "id"))
+ON_SALE_FIRST = ListOrder(("on_sale", "id"))
 
 
 def interval_of(plan: Plan) -> Interval:

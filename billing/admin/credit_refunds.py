@@ -16,7 +16,7 @@ from ledger.services import preview
 from ledger.staff.kit import columns
 from ledger.staff.kit.cells import row_link, row_url
 from ledger.staff.kit.columns import table_of
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
@@ -79,7 +79,7 @@ def pay_out_view(
         form=PayOutForm.in_currency(
             currency,
             f"At most {money_text(left_minor, currency)}.",
-            reference=Shown(help="The payment, as your bank names it."),
+            reference=Display(help="The payment, as your bank names it."),
         ),
         customer=customer,
         currency=currency,

@@ -14,7 +14,7 @@ from billing.admin.cells import customer_link, list_url, money
 from billing.models import Customer, Invoice
 from billing.permissions import VIEW_CUSTOMER, VIEW_INVOICE
 from billing.rating.money import money_text
-from billing.reads.money_at_a_glance import MOST_INVOICES, Debt, debts
+from billing.reads.money_at_a_glance import MOST_INVOICES, CustomerDebt, debts
 from ledger.staff.kit.cells import day_words, link
 from ledger.staff.kit.columns import table_of
 from ledger.staff.kit.pages import ReadOnlyAdmin, guarded
@@ -49,7 +49,7 @@ def _page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _section(
-    currency: str, rows: Sequence[Debt], customers: Mapping[int, Customer], *, may_see_customers: bool
+    currency: str, rows: Sequence[CustomerDebt], customers: Mapping[int, Customer], *, may_see_customers: bool
 ) -> dict[str, Any]:
     late = sum(debt.overdue_minor for debt in rows)
     left_out = rows[CUSTOMERS_SHOWN:]
@@ -82,12 +82,12 @@ def _customer(customer: Customer, *, may_see: bool) -> SafeString | str:
     return customer_link(customer.pk, customer.ref, customer.name) if may_see else f"{customer.name} ({customer.ref})"
 
 
-def _overdue(debt: Debt) -> SafeString | str:
+def _overdue(debt: CustomerDebt) -> SafeString | str:
     """Return what is overdue, red; nothing if nothing is."""
     return format_html('<span class="overdue">{}</span>', money(debt.overdue_minor, debt.currency)) if debt.overdue_minor else ""
 
 
-def _invoices(debt: Debt, ref: str) -> SafeString:
+def _invoices(debt: CustomerDebt, ref: str) -> SafeString:
     address = list_url(Invoice, customer=ref, state="open", currency=debt.currency)
     overdue = f"{debt.overdue_invoices:,} overdue" if debt.overdue_invoices else ""
     return link(
@@ -95,6 +95,6 @@ def _invoices(debt: Debt, ref: str) -> SafeString:
     )
 
 
-def _first_due(debt: Debt) -> SafeString | str:
+def _first_due(debt: CustomerDebt) -> SafeString | str:
     words = "" if debt.first_due is None else day_words(debt.first_due)
     return format_html('<span class="overdue">{}</span>', words) if debt.overdue_minor else words

@@ -10,7 +10,7 @@ from billing.admin.invoice_lists import due_cell, state_cell, with_lateness
 from billing.admin.subscription_tables import subscriptions_table
 from billing.models import Customer, Invoice, Subscription
 from billing.permissions import VIEW_CUSTOMER, VIEW_INVOICE, VIEW_SUBSCRIPTION
-from ledger.operators.additions import Section
+from ledger.operators.additions import PageSection
 from ledger.staff.kit.cells import row_link
 from ledger.staff.kit.columns import table_of
 from ledger.units import unit_of
@@ -19,7 +19,7 @@ CUSTOMERS_SHOWN = 10
 ROWS_SHOWN = 10
 
 
-def sections(request: Any, holder_id: str) -> list[Section]:
+def sections(request: Any, holder_id: str) -> list[PageSection]:
     """Return the customers that name the holder, with their orders and debts, as far as the operator may see them."""
     may = request.user.has_perm
     if not may(VIEW_CUSTOMER):
@@ -36,8 +36,8 @@ def sections(request: Any, holder_id: str) -> list[Section]:
     return found
 
 
-def _customers(customers: list[Customer]) -> Section:
-    return Section(
+def _customers(customers: list[Customer]) -> PageSection:
+    return PageSection(
         title="Customer",
         table=table_of(
             customers,
@@ -54,20 +54,20 @@ def _pays_with(customer: Customer) -> str:
     return unit_of(customer.credit_type).name if customer.credit_type else "money only"
 
 
-def _subscriptions(customers: list[int]) -> Section:
+def _subscriptions(customers: list[int]) -> PageSection:
     pks = Subscription.objects.filter(customer_id__in=customers).order_by("-pk").values_list("pk", flat=True)[:ROWS_SHOWN]
-    return Section(
+    return PageSection(
         title="Subscriptions",
         table=subscriptions_table(list(pks)),
         empty="This customer has no subscription.",
     )
 
 
-def _invoices(customers: list[int], ref: str) -> Section:
+def _invoices(customers: list[int], ref: str) -> PageSection:
     rows = list(Invoice.objects.filter(customer_id__in=customers).order_by("-pk")[:ROWS_SHOWN])
     with_lateness(rows)
     subscriptions = by_pk(Subscription, [row.subscription_id for row in rows])
-    return Section(
+    return PageSection(
         title="Latest invoices",
         table=table_of(
             rows,

@@ -17,7 +17,7 @@ from billing.admin.year import MONTHS, last_months
 from billing.models import Invoice, InvoicePayment
 from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VIEW_SUBSCRIPTION
 from billing.rating.money import MINOR_DIGITS, money_text
-from billing.reads.money_at_a_glance import Money, Received, Sums, money_since, overdue, plan_names, unpaid
+from billing.reads.money_at_a_glance import CurrencySums, MonthMoney, Received, money_since, overdue, plan_names, unpaid
 from billing.reads.subscriptions import PlanIncome, monthly_by_plan
 from ledger.operators.additions import Chart, Headline, Overview
 from ledger.staff.kit import charts
@@ -71,7 +71,7 @@ def _recurring(plans: Sequence[PlanIncome], *, is_whole: bool) -> Headline:
     )
 
 
-def _invoiced_headline(money: Money, today: date) -> Headline:
+def _invoiced_headline(money: MonthMoney, today: date) -> Headline:
     rows = [row for row in money.issued if row.month == today.replace(day=1)]
     return Headline(
         title="Invoiced",
@@ -92,7 +92,7 @@ def _paid_headline(received: Iterable[Received], today: date, sold: Sequence[str
     )
 
 
-def _unpaid(sums: Sums) -> Headline:
+def _unpaid(sums: CurrencySums) -> Headline:
     amount = _amount(sums.minor, is_whole=sums.is_whole)
     return Headline(
         title="Unpaid",
@@ -104,7 +104,7 @@ def _unpaid(sums: Sums) -> Headline:
     )
 
 
-def _overdue(sums: Sums) -> Headline:
+def _overdue(sums: CurrencySums) -> Headline:
     since = f", the first since {ENGLISH.day(sums.first)}" if sums.first else ""
     return Headline(
         title="Overdue",
@@ -141,7 +141,7 @@ def _count_text(number: int, noun: str) -> str:
 # Charts ----------------------------------------------------------------------------------------------
 
 
-def _revenue(money: Money, late: Sums, today: date, sales: Mapping[str, Sequence[Received]]) -> list[Chart]:
+def _revenue(money: MonthMoney, late: CurrencySums, today: date, sales: Mapping[str, Sequence[Received]]) -> list[Chart]:
     """Return what was invoiced and sold month by month, in the currency with most of it; nothing if nothing was."""
     sold = list(chain.from_iterable(sales.values()))
     sums = _by_currency(

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
 from billing.reads.documents import bills, is_overdue
-from ledger.staff.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
+from ledger.staff.kit.bounded_reads import WINDOW_ROWS, FilteredRows, ListOrder, Sums
 from ledger.staff.kit.cells import day_words, number_text
 from ledger.staff.kit.filters import read_day
 from ledger.staff.kit.saved_lists import ListTotals
@@ -62,12 +62,12 @@ def due_cell(row: Any) -> SafeString | str:
 
 STILL_DUE = Sum(F("amount_due_minor") - F("amount_paid_minor"), filter=Q(state=Invoice.State.OPEN), default=0)
 """What is still to be paid of open invoices."""
-OVERDUE = Order(("due_date", "id"), is_descending=False)
+OVERDUE = ListOrder(("due_date", "id"), is_descending=False)
 """The longest overdue first."""
-BY_DAY = Order(("issue_date", "id"))
+BY_DAY = ListOrder(("issue_date", "id"))
 
 
-def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str], order: Order | None = None) -> FilteredRows:
+def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str], order: ListOrder | None = None) -> FilteredRows:
     """Return the invoices that match the filters, selected and ordered by one index.
 
     The first filter that is set chooses the index: overdue, customer or subscription, days of issue, state. In an order that the

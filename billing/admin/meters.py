@@ -24,7 +24,7 @@ from ledger.staff.kit.bounded_reads import FilteredRows
 from ledger.staff.kit.cells import row_link
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import text
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.staff.kit.rows import KeysField, text_cell
@@ -66,8 +66,8 @@ class MeterForm(OrderForm, RequestForm[NewMeter]):
     stake = NoStake("It moves no money: it says how usage is measured.")
     declared = NewMeter
     shows = {
-        "code": Shown(label="Ref", help="As events and prices name it; an existing meter gets its next version."),
-        "expression": Shown(
+        "code": Display(label="Ref", help="As events and prices name it; an existing meter gets its next version."),
+        "expression": Display(
             required=False,
             help="Computes the value of an event from its properties, with + - * / ( ), round, ceil, floor, min and max. Empty: "
             "events send their value.",

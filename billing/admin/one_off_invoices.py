@@ -18,18 +18,18 @@ from ledger.records import shape_of
 from ledger.services import preview
 from ledger.staff.approvals import NoStake
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown, as_json, made
+from ledger.staff.kit.form_fields import Display, as_json, made
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, FormSection, RequestForm, declared_at
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
 LINES: Final = 5
 SHOWN: Final = {
-    "description": Shown(label="Description", help="As printed on the invoice."),
-    "quantity": Shown(label="Quantity", help="How many; 1 if it is empty."),
-    "unit_amount": Shown(label="Price of one", help="Before tax."),
-    "tax_rate": Shown(label="Tax rate", help="Percent; 0 if it is empty."),
-    "tax_category": Shown(label="Tax category", refers_to="tax_category", help="S, taxed, if it is empty."),
-    "tax_class": Shown(label="Tax class", refers_to="tax_class", help="What is sold; “standard” if it is empty."),
+    "description": Display(label="Description", help="As printed on the invoice."),
+    "quantity": Display(label="Quantity", help="How many; 1 if it is empty."),
+    "unit_amount": Display(label="Price of one", help="Before tax."),
+    "tax_rate": Display(label="Tax rate", help="Percent; 0 if it is empty."),
+    "tax_category": Display(label="Tax category", refers_to="tax_category", help="S, taxed, if it is empty."),
+    "tax_class": Display(label="Tax class", refers_to="tax_class", help="What is sold; “standard” if it is empty."),
 }
 
 
@@ -48,10 +48,10 @@ class OneOffForm(RequestForm[NewOneOffInvoice]):
 
     stake = NoStake("It pays nobody: the customer owes it, and to take it back takes a credit note, which has a stake.")
     declared = NewOneOffInvoice
-    shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
-        "currency": Shown(help="Empty: the customer's."),
-        "note": Shown(required=False, help="The document prints it: the number of an order, for example."),
-        "finalize": Shown(label="It is", words={True: "finalised at once", False: "a draft"}),
+    shows: ClassVar[Mapping[str, Display | forms.Field]] = {
+        "currency": Display(help="Empty: the customer's."),
+        "note": Display(required=False, help="The document prints it: the number of an order, for example."),
+        "finalize": Display(label="It is", words={True: "finalised at once", False: "a draft"}),
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

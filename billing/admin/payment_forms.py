@@ -21,7 +21,7 @@ from ledger.services import preview
 from ledger.staff.kit import columns
 from ledger.staff.kit.cells import row_link, row_url
 from ledger.staff.kit.columns import table_of
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
@@ -76,10 +76,10 @@ def record_payment_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoic
         form=PaymentForm.in_currency(
             invoice.currency,
             f"{rest} is still to be paid; what is more becomes credit of the customer.",
-            payment=Shown(label="Payment", help="The bank's or provider's id of the payment. It is recorded once."),
-            reference=Shown(help="The text of the payment."),
-            provider=Shown(required=False, help="Who took the money; manual: you have seen it in the account."),
-            paid_at=Shown(label="Paid on", help="When the money was in; empty: now."),
+            payment=Display(label="Payment", help="The bank's or provider's id of the payment. It is recorded once."),
+            reference=Display(help="The text of the payment."),
+            provider=Display(required=False, help="Who took the money; manual: you have seen it in the account."),
+            paid_at=Display(label="Paid on", help="When the money was in; empty: now."),
         ),
         invoice=invoice,
         fixed={"invoice": invoice.pk},
@@ -162,9 +162,9 @@ def record_return_view(model_admin: ReadOnlyAdmin, request: HttpRequest, paid: I
             paid.currency,
             "Empty: all that was not returned yet.",
             required=False,
-            kind=Shown(label="What happened"),
-            payment=Shown(label="Its id", help="The bank's or provider's id of the refund or dispute."),
-            returned_at=Shown(label="When", help="Empty: now."),
+            kind=Display(label="What happened"),
+            payment=Display(label="Its id", help="The bank's or provider's id of the refund or dispute."),
+            returned_at=Display(label="When", help="Empty: now."),
         ),
         paid=paid,
         fixed={"invoice_payment": paid.pk},

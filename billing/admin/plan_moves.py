@@ -21,7 +21,7 @@ from billing.orders.plan_move_progress import MoveProgress
 from ledger.staff.approvals import NoStake
 from ledger.staff.kit.cells import instant_words, row_url
 from ledger.staff.kit.columns import table_of
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
@@ -37,10 +37,12 @@ class PlanMoveForm(OrderForm, RequestForm[NewPlanMove]):
 
     stake = NoStake("It moves no money: later invoices bill by the other version.")
     declared = NewPlanMove
-    shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
-        "effective_at": Shown(label="Takes effect at (UTC)", help="Each subscription is credited and charged from then on."),
-        "versions": Shown(label="From versions", make=names_of("", "Version"), help="Empty for all earlier versions."),
-        "subscriptions": Shown(label="Only subscriptions", make=names_of("subscription", "Subscription"), help="Empty for all."),
+    shows: ClassVar[Mapping[str, Display | forms.Field]] = {
+        "effective_at": Display(label="Takes effect at (UTC)", help="Each subscription is credited and charged from then on."),
+        "versions": Display(label="From versions", make=names_of("", "Version"), help="Empty for all earlier versions."),
+        "subscriptions": Display(
+            label="Only subscriptions", make=names_of("subscription", "Subscription"), help="Empty for all."
+        ),
     }
 
     def body(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ledger.errors import Invalid
 from ledger.operators import additions
 from ledger.staff.approvals import NoStake
 from ledger.staff.kit.cells import instant_words, number
-from ledger.staff.kit.form_fields import PlainDecimalField, Shown
+from ledger.staff.kit.form_fields import Display, PlainDecimalField
 from ledger.staff.kit.idempotent_forms import FieldFaults, FormSection, RequestForm
 from ledger.staff.kit.money_fields import MoneyField
 from ledger.staff.kit.pages import ReadOnlyAdmin
@@ -51,14 +51,14 @@ class PriceTrialForm(OrderForm, RequestForm[NewPriceTrial]):
     declared = NewPriceTrial
     reason = None  # type: ignore[assignment]
     idempotency_key = None  # type: ignore[assignment]
-    shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
-        "plans": Shown(make=names_of("plan", "Plan"), help="Whose price it is, in all of their versions."),
-        "price": Shown(
+    shows: ClassVar[Mapping[str, Display | forms.Field]] = {
+        "plans": Display(make=names_of("plan", "Plan"), help="Whose price it is, in all of their versions."),
+        "price": Display(
             label="Price",
             refers_to="price_key",
             help="The key of a usage price, such as tokens; overage for what is used beyond the credits.",
         ),
-        "months": Shown(label="Months", help="Periods that ended within this number of months count."),
+        "months": Display(label="Months", help="Periods that ended within this number of months count."),
         "model": forms.ChoiceField(
             label="Instead of it",
             choices=[(name, TITLES[name]) for name in OVERAGE_MODELS],

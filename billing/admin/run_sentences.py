@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from billing.admin.document_tables import notation_in
-from billing.generator.run.outcomes import Outcome
+from billing.generator.run.outcomes import RunOutcome
 from billing.models import Run
 from ledger.staff.kit.cells import instant_words, number_text
 
@@ -111,4 +111,4 @@ def outcome_words(run: Run) -> str:
 def outcomes_of(row: Run) -> list[tuple[str, int]]:
     """Return the number of subscriptions for each result, in the order of the kinds."""
     counted = row.summary.get("outcomes", {})
-    return [(kind.value, counted[kind.value]) for kind in Outcome if kind.value in counted]
+    return [(kind.value, counted[kind.value]) for kind in RunOutcome if kind.value in counted]

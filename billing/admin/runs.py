@@ -17,11 +17,11 @@ from django.utils.safestring import SafeString
 from billing.admin import year
 from billing.admin.cells import credits_text, money, pairs, subscription_link
 from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
-from billing.generator.run.outcomes import Outcome
+from billing.generator.run.outcomes import RunOutcome
 from billing.models import Run, RunResult, Subscription
 from billing.permissions import VIEW_RUN
 from ledger.staff.kit import columns
-from ledger.staff.kit.bounded_reads import FilteredRows, Order
+from ledger.staff.kit.bounded_reads import FilteredRows, ListOrder
 from ledger.staff.kit.cells import instant_words, number, number_text, timestamp
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import WrongFilter, choice, instant, read_instant, read_number
@@ -29,11 +29,11 @@ from ledger.staff.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 
 TO_LOOK_AT = ("failed", "conflict", "suspended", "waits_for_taxes", "busy", "deferred")
 OUTCOMES_SHOWN = 50
-KEPT = tuple(kind.value for kind in Outcome if kind != Outcome.NOTHING_DUE)
+KEPT = tuple(kind.value for kind in RunOutcome if kind != RunOutcome.NOTHING_DUE)
 """Subscriptions without anything due are counted; no row is kept of them."""
 
 
-BY_START = Order(("started_at", "run_id"))
+BY_START = ListOrder(("started_at", "run_id"))
 ENDED = {
     "well": Q(exit_code=0),
     "badly": Q(exit_code__isnull=False) & ~Q(exit_code=0),

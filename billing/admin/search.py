@@ -26,7 +26,7 @@ from billing.permissions import (
 )
 from billing.rating.money import money_text
 from billing.rating.values import MANUAL
-from ledger.operators.additions import Found
+from ledger.operators.additions import SearchResult
 from ledger.staff.kit.cells import row_url
 from ledger.staff.kit.filters import WrongFilter
 from ledger.staff.spelling import begins, misspellings, resembles, words_of
@@ -51,20 +51,20 @@ MOST_NAMED = 200
 """The most customers of one name whose subscriptions and documents a list looks for."""
 
 
-def find(request: Any, word: str) -> list[Found]:
+def find(request: Any, word: str) -> list[SearchResult]:
     """Return the rows of billing for that word, as far as the operator may see them."""
     customers = {row.pk: row for row in (*_find_named(Customer, "ref", word), *_by_contact(word))}
     return _about(request, word, customers, begins)
 
 
-def guess(request: Any, word: str) -> list[Found]:
+def guess(request: Any, word: str) -> list[SearchResult]:
     """Return the same for a name with one typo in its words."""
     return _about(request, word, {row.pk: row for row in _similar_customers(word)}, resembles)
 
 
-def _about(request: Any, word: str, customers: dict[int, Customer], fits: Fits) -> list[Found]:
+def _about(request: Any, word: str, customers: dict[int, Customer], fits: Fits) -> list[SearchResult]:
     may = request.user.has_perm
-    findings: list[Found] = []
+    findings: list[SearchResult] = []
     if may(VIEW_CUSTOMER):
         findings += [show_row(row, f"{row.ref}: {row.name}", "customer", "groups") for row in customers.values()]
     if may(VIEW_SUBSCRIPTION):
@@ -113,7 +113,7 @@ def _similar_customers(word: str) -> list[Customer]:
         return list(Customer.objects.filter(pk__in=[pk for (pk,) in cursor.fetchall()]).order_by("pk"))
 
 
-def _payments(may: Any, word: str) -> list[Found]:
+def _payments(may: Any, word: str) -> list[SearchResult]:
     """Return payments of invoices by the provider's id of the payment."""
     if not may(VIEW_INVOICEPAYMENT):
         return []
@@ -126,9 +126,9 @@ def _money_of(payment: InvoicePayment) -> str:
     return f"payment of {money_text(payment.amount_minor, payment.currency)}"
 
 
-def _catalogue(may: Any, word: str, fits: Fits) -> list[Found]:
+def _catalogue(may: Any, word: str, fits: Fits) -> list[SearchResult]:
     """Return coupons, meters and taxes by their references and names, among the newest NAMES_READ of each."""
-    findings: list[Found] = []
+    findings: list[SearchResult] = []
     for model, permission, noun, icon in (
         (Coupon, VIEW_COUPON, "coupon", "percent"),
         (Meter, VIEW_METER, "meter", "speed"),
@@ -166,9 +166,9 @@ def customers_of(word: str) -> list[int]:
     return customers
 
 
-def show_row(row: Any, title: str, description: str, icon: str) -> Found:
+def show_row(row: Any, title: str, description: str, icon: str) -> SearchResult:
     """Return a row as a result that leads to its page."""
-    return Found(title=title, description=description, url=row_url(type(row), row.pk), icon=icon)
+    return SearchResult(title=title, description=description, url=row_url(type(row), row.pk), icon=icon)
 
 
 def _of(row: Any, customers: Mapping[int, Customer]) -> str:

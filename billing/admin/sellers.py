@@ -28,7 +28,7 @@ from ledger.staff.kit import columns
 from ledger.staff.kit.bounded_reads import FilteredRows
 from ledger.staff.kit.cells import row_link, row_url
 from ledger.staff.kit.columns import Column, table_of
-from ledger.staff.kit.form_fields import Shown, field_for
+from ledger.staff.kit.form_fields import Display, field_for
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, RequestForm
 from ledger.staff.kit.money_fields import MoneyField
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
@@ -70,7 +70,7 @@ def logo_of(encoded: Any) -> SafeString | str:
 
 
 @field_for.register
-def _(value: Logo, shown: Shown) -> forms.Field:
+def _(value: Logo, shown: Display) -> forms.Field:
     return forms.CharField(widget=LogoInput())
 
 
@@ -103,12 +103,12 @@ class DaysField(NamesField):
 
 
 @field_for.register
-def _(value: ReminderDays, shown: Shown) -> forms.Field:
+def _(value: ReminderDays, shown: Display) -> forms.Field:
     return DaysField()
 
 
 @field_for.register
-def _(value: CashSteps, shown: Shown) -> forms.Field:
+def _(value: CashSteps, shown: Display) -> forms.Field:
     return StepsField("Amount")
 
 
@@ -128,56 +128,60 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
     stake = NoStake("It moves no money: it says who invoices.")
     declared = NewSeller
     shows = {
-        "ref": Shown(label="Reference", help="Your name for the seller. Customers who name no other seller have “default”."),
-        "name": Shown(help="As printed on documents; also the holder of the bank account."),
-        "line1": Shown(label="Street"),
-        "line2": Shown(label="Second line"),
-        "postal_code": Shown(),
-        "city": Shown(),
-        "country": Shown(help="Two letters, such as DE."),
-        "vat_id": Shown(label="VAT id", help="Begins with its country."),
-        "tax_number": Shown(),
-        "electronic_address": Shown(),
-        "tax_rules": Shown(label="Taxes", words=RULES, required=False, help="Of lines of category S; other categories stay."),
-        "needs_confirmed_vat_id": Shown(
+        "ref": Display(label="Reference", help="Your name for the seller. Customers who name no other seller have “default”."),
+        "name": Display(help="As printed on documents; also the holder of the bank account."),
+        "line1": Display(label="Street"),
+        "line2": Display(label="Second line"),
+        "postal_code": Display(),
+        "city": Display(),
+        "country": Display(help="Two letters, such as DE."),
+        "vat_id": Display(label="VAT id", help="Begins with its country."),
+        "tax_number": Display(),
+        "electronic_address": Display(),
+        "tax_rules": Display(label="Taxes", words=RULES, required=False, help="Of lines of category S; other categories stay."),
+        "needs_confirmed_vat_id": Display(
             label="Reverse charge only if VIES confirms",
             words=YES_OR_NO,
             required=False,
             help="Tax is charged while VIES has not said that the customer's VAT id of the EU is valid.",
         ),
-        "register": Shown(help="Company register and number."),
-        "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
-        "terms_days": Shown(label="Days to pay", required=False, help="Of new customers without others, from the day of issue."),
-        "reminder_days": Shown(help="Days after the due date of each reminder; empty: none."),
-        "reminder_fee": Shown(
+        "register": Display(help="Company register and number."),
+        "email": Display(label="E-mail", help="For questions about documents; mails are sent from it."),
+        "terms_days": Display(
+            label="Days to pay", required=False, help="Of new customers without others, from the day of issue."
+        ),
+        "reminder_days": Display(help="Days after the due date of each reminder; empty: none."),
+        "reminder_fee": Display(
             at="/reminder_fee_minor",
             label="Fee of a reminder",
             help="Of each but the first, by currency.",
         ),
-        "suspends_at_reminder": Shown(help="The reminder that suspends the subscription until the invoice is paid; empty: none."),
-        "mails_invoices": Shown(
+        "suspends_at_reminder": Display(
+            help="The reminder that suspends the subscription until the invoice is paid; empty: none."
+        ),
+        "mails_invoices": Display(
             label="Mail invoices", words=YES_OR_NO, required=False, help="To the customer's e-mail address, when finalised."
         ),
-        "phone": Shown(),
-        "website": Shown(),
-        "iban": Shown(label="IBAN", help="Without spaces."),
-        "bic": Shown(label="BIC"),
-        "bank": Shown(),
-        "logo": Shown(help="An SVG of shapes or a PNG, at most 40,000 bytes. It replaces the printed name."),
-        "accent_color": Shown(
+        "phone": Display(),
+        "website": Display(),
+        "iban": Display(label="IBAN", help="Without spaces."),
+        "bic": Display(label="BIC"),
+        "bank": Display(),
+        "logo": Display(help="An SVG of shapes or a PNG, at most 40,000 bytes. It replaces the printed name."),
+        "accent_color": Display(
             label="Colour", placeholder="#0b6e4f", help="Of rules; as #0b6e4f. Text has it only if it can be read."
         ),
-        "cash_rounding": Shown(
+        "cash_rounding": Display(
             at="/cash_rounding_minor",
             label="Cash rounding",
             help="The amount due is rounded to a step, such as 0.05 CHF.",
         ),
-        "footer": Shown(help="A line at the end of each page, by language."),
-        "payment_terms": Shown(help="Below “Please pay”, by language."),
-        "invoice_prefix": Shown(label="Invoice numbers begin with"),
-        "credit_note_prefix": Shown(label="Credit note numbers begin with"),
-        "numbers_per_year": Shown(label="New numbers each year", words=YES_OR_NO, help="INV-2026-000001."),
-        "numbers_per_customer": Shown(label="Numbers for each customer", words=YES_OR_NO, help="INV-CUST-7-000001."),
+        "footer": Display(help="A line at the end of each page, by language."),
+        "payment_terms": Display(help="Below “Please pay”, by language."),
+        "invoice_prefix": Display(label="Invoice numbers begin with"),
+        "credit_note_prefix": Display(label="Credit note numbers begin with"),
+        "numbers_per_year": Display(label="New numbers each year", words=YES_OR_NO, help="INV-2026-000001."),
+        "numbers_per_customer": Display(label="Numbers for each customer", words=YES_OR_NO, help="INV-CUST-7-000001."),
     }
 
     def sections(self) -> list[FormSection]:

@@ -25,7 +25,7 @@ from ledger.staff.kit.bounded_reads import FilteredRows
 from ledger.staff.kit.cells import day_words, row_link, row_url
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import choice, text
-from ledger.staff.kit.form_fields import Shown, field_for
+from ledger.staff.kit.form_fields import Display, field_for
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, RequestForm
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
@@ -36,7 +36,7 @@ YES_OR_NO = {True: "yes", False: "no"}
 
 
 @field_for.register
-def _(value: PostalCodes, shown: Shown) -> forms.Field:
+def _(value: PostalCodes, shown: Display) -> forms.Field:
     return names_of("", "Postal code")(value, shown)
 
 
@@ -46,25 +46,25 @@ class TaxForm(OrderForm, RequestForm[NewTax]):
     stake = NoStake("It moves no money: it says what is taxed from then on.")
     declared = NewTax
     shows = {
-        "code": Shown(label="Reference", help="Your name for the tax, such as ca-gst."),
-        "name": Shown(help="As documents print it, such as GST."),
-        "names": Shown(label="In other languages"),
-        "rate": Shown(label="Rate in percent", help="0 for a class that bears no VAT."),
-        "category": Shown(initial="S", required=False, help="S: VAT. Z or E: VAT of 0. O: a tax that is not VAT."),
-        "country": Shown(help="Two letters, such as CA."),
-        "subdivision": Shown(label="State or province", help="Its code without the country, such as QC; empty: all."),
-        "city": Shown(help="Empty: all."),
-        "postal_codes": Shown(help="How they begin; empty: all."),
-        "classes": Shown(
+        "code": Display(label="Reference", help="Your name for the tax, such as ca-gst."),
+        "name": Display(help="As documents print it, such as GST."),
+        "names": Display(label="In other languages"),
+        "rate": Display(label="Rate in percent", help="0 for a class that bears no VAT."),
+        "category": Display(initial="S", required=False, help="S: VAT. Z or E: VAT of 0. O: a tax that is not VAT."),
+        "country": Display(help="Two letters, such as CA."),
+        "subdivision": Display(label="State or province", help="Its code without the country, such as QC; empty: all."),
+        "city": Display(help="Empty: all."),
+        "postal_codes": Display(help="How they begin; empty: all."),
+        "classes": Display(
             label="Tax classes", make=names_of("tax_class", "Class"), initial=["standard"], required=False,
             help="What bears it: see the prices.",
         ),
-        "is_compound": Shown(
+        "is_compound": Display(
             label="Tax on tax", words=YES_OR_NO, required=False, initial="no",
             help="Computed on the net amount and the other taxes of the line.",
         ),
-        "valid_from": Shown(label="From", help="The first day of this rate."),
-        "valid_until": Shown(label="Until", help="The first day without the tax; empty: until the next version."),
+        "valid_from": Display(label="From", help="The first day of this rate."),
+        "valid_until": Display(label="Until", help="The first day without the tax; empty: until the next version."),
     }  # fmt: skip
 
     def sections(self) -> list[FormSection]:

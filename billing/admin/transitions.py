@@ -23,7 +23,7 @@ from ledger.staff.approvals import NoStake, Stake, StakeRule
 from ledger.staff.kit import columns
 from ledger.staff.kit.cells import row_url
 from ledger.staff.kit.columns import table_of
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
@@ -48,7 +48,7 @@ class PayForm(KeyedForm):
     stake = StakeRule(lambda form, before: [Stake(before.currency, before.amount_remaining_minor)])
 
 
-class VoidForm(KeyedForm):
+class InvoiceVoidForm(KeyedForm):
     """Why an invoice is void: its whole total is owed no more, and credits that paid for it go back."""
 
     stake = StakeRule(
@@ -75,7 +75,7 @@ class DeletionForm(KeyedForm):
 
 
 @dataclass(frozen=True)
-class Words:
+class TransitionWords:
     """A transition for operators: its form, the label of its button, its effect, and the states in which it is possible."""
 
     form: type[KeyedForm]
@@ -85,29 +85,29 @@ class Words:
 
 
 WORDS: Final = {
-    "finalize": Words(
+    "finalize": TransitionWords(
         FinalizeForm,
         "Finalise",
         "The invoice uses the available credits, gets its number and becomes final.",
         {"draft"},
     ),
-    "pay": Words(
+    "pay": TransitionWords(
         PayForm, "Mark as paid", "The customer has paid all that is due by other means than credits.", {"open", "uncollectible"}
     ),
-    "void": Words(
-        VoidForm,
+    "void": TransitionWords(
+        InvoiceVoidForm,
         "Void",
         "Voiding returns the credits that paid part of the invoice and frees its periods for billing. The invoice keeps its "
         "number. Later invoices of 0 that correct it become void too.",
         {"open", "uncollectible"},
     ),
-    "mark_uncollectible": Words(
+    "mark_uncollectible": TransitionWords(
         UncollectibleForm,
         "Mark as uncollectible",
         "You no longer expect this payment. You can still mark the invoice as paid, or void it.",
         {"open"},
     ),
-    "delete": Words(
+    "delete": TransitionWords(
         DeletionForm,
         "Delete draft",
         "Deleting returns the draft's credits and frees its periods for billing. Your name and reason stay on record.",
@@ -211,7 +211,7 @@ class NoteForm(RequestForm[DraftNote]):
     stake = NoStake("It moves no money: the document prints it.")
     declared = DraftNote
     shows = {
-        "note": Shown(label="Note", required=False, help="The document prints it: the number of an order, for example."),
+        "note": Display(label="Note", required=False, help="The document prints it: the number of an order, for example."),
     }
 
     def body(self) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def impossible(invoice: Invoice) -> list[str]:
     return [ACTIONS.get(name, name) for name, words in WORDS.items() if not _is_possible(invoice, name, words)]
 
 
-def _is_possible(invoice: Invoice, kind: str, words: Words) -> bool:
+def _is_possible(invoice: Invoice, kind: str, words: TransitionWords) -> bool:
     if kind == "void" and invoice.amount_paid_minor:
         return False
     return invoice.state in words.origins or (kind == "void" and came_to_nothing(invoice))

@@ -18,7 +18,7 @@ from billing.admin.cells import list_url, money
 from billing.models import Invoice, Plan
 from billing.permissions import VIEW_INVOICE, VIEW_INVOICEPAYMENT, VIEW_PLAN, VIEW_SUBSCRIPTION
 from billing.rating.money import MINOR_DIGITS
-from billing.reads.money_at_a_glance import MOST_INVOICES, Money, money_since
+from billing.reads.money_at_a_glance import MOST_INVOICES, MonthMoney, money_since
 from billing.reads.revenue_history import monthly_by_plan_until
 from ledger.months import month_before
 from ledger.staff.kit import charts
@@ -63,7 +63,7 @@ def _page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/billing/year.html", context)
 
 
-def _currencies(shown: Money, recurring: Recurring) -> list[str]:
+def _currencies(shown: MonthMoney, recurring: Recurring) -> list[str]:
     sums: Counter[str] = Counter()
     for row in shown.issued:
         sums[row.currency] += row.total_minor
@@ -75,7 +75,7 @@ def _currencies(shown: Money, recurring: Recurring) -> list[str]:
 
 
 def _section(
-    currency: str, months: Sequence[date], shown: Money, recurring: Recurring, names: Mapping[str, str], may: Any
+    currency: str, months: Sequence[date], shown: MonthMoney, recurring: Recurring, names: Mapping[str, str], may: Any
 ) -> dict[str, Any]:
     """Return the table of months, its sums, and the table of plans."""
     mrr = _by_month((month, minor) for (month, _, each), minor in recurring.items() if each == currency)

@@ -39,7 +39,7 @@ class EventKeyConverter(StringConverter):
     schema: ClassVar[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
 
 
-class MonthConverter(StringConverter):
+class BooksMonthConverter(StringConverter):
     """A month of the books in a path."""
 
     name: ClassVar = "book_month"
@@ -71,13 +71,13 @@ class PathParameter(OpenApiParameter):
         return self._pattern
 
 
-for each in (RefConverter, RowIdConverter, EventKeyConverter, MonthConverter):
+for each in (RefConverter, RowIdConverter, EventKeyConverter, BooksMonthConverter):
     register_converter(each, each.name)
 
 REF_PATH = PathParameter("ref", RefConverter, "Your name for the resource.", "SUB-1234")
 COUPON_PATH = PathParameter("code", RefConverter, "The coupon.", "WELCOME")
 EVENT_PATH = PathParameter("key", EventKeyConverter, "The event's idempotency key, with %2F for each slash.", "call-8812")
-MONTH_PATH = PathParameter("month", MonthConverter, "A month (UTC).", "2026-10")
+MONTH_PATH = PathParameter("month", BooksMonthConverter, "A month (UTC).", "2026-10")
 INVOICE_PATH = PathParameter(
     "invoice_id", RowIdConverter, "The id of the invoice, not its number: only a finalised invoice has a number.", 1
 )

@@ -67,7 +67,7 @@ urlpatterns: list[URLPattern] = [
     path(f"subscriptions/{REF_PATH}/coupons", subscriptions.SubscriptionCoupons.as_view()),
     path(f"subscriptions/{REF_PATH}/coupons/{COUPON_PATH}", subscriptions.OneSubscriptionCoupon.as_view()),
     path(f"subscriptions/{REF_PATH}/invoices", generation.SubscriptionInvoices.as_view()),
-    path(f"subscriptions/{REF_PATH}/resume", subscriptions.ResumeBilling.as_view()),
+    path(f"subscriptions/{REF_PATH}/resume", subscriptions.BillingResumption.as_view()),
     path("meters", usage.Meters.as_view()),
     path(f"meters/{REF_PATH}", usage.OneMeter.as_view()),
     path("usage-events", usage.UsageEvents.as_view()),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from django.urls import URLPattern
 
-    from ledger.totals.figures import Rows, Section
+    from ledger.totals.figures import FigureSection, Rows
 
 
 class BooksConfig(applications.LedgerApplication):
@@ -43,7 +43,7 @@ def _pages(model_admin: Any) -> "list[URLPattern]":
     return [pages.url(model_admin)]
 
 
-def _document_sections(month: "date") -> "list[Section]":
+def _document_sections(month: "date") -> "list[FigureSection]":
     from billing.books import month_receivables, month_sales
 
     return [*month_sales.sections(month), *month_receivables.sections(month)]
@@ -55,7 +55,7 @@ def _document_rows(month: "date", *keys: str) -> "Rows | None":
     return month_sales.rows(month, *keys) or month_receivables.rows(month, *keys)
 
 
-def _revenue_sections(month: "date") -> "list[Section]":
+def _revenue_sections(month: "date") -> "list[FigureSection]":
     from billing.books import month_deferred, month_recurring
 
     return [*month_deferred.sections(month), *month_recurring.sections(month)]

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Annotated, Final, NamedTuple
 
-from billing.books.roll_forward import Book, Section
+from billing.books.roll_forward import Book, RollForwardSection
 from billing.rating.money import minor_digits
 from ledger.errors import Invalid
 from ledger.months import month_after
@@ -41,7 +41,7 @@ class AccountMap(Record):
     datev_account_digits: Annotated[int, Integer("How many digits accounts have.", least=4, most=8)] = 4
     datev_first_month: Annotated[int, Integer("The month with which the business year begins.", least=1, most=12)] = 1
 
-    def account(self, role: str, section: Section) -> str:
+    def account(self, role: str, section: RollForwardSection) -> str:
         """Return the account of that role for a credit type and currency."""
         given: str = getattr(self, role)
         return given.replace("{type}", component(section.credit_type)).replace("{currency}", section.currency)
@@ -88,7 +88,7 @@ def postings(book: Book, accounts: AccountMap) -> list[Posting]:
     return [posting for section in book.sections for posting in _of_section(book, section, accounts)]
 
 
-def _of_section(book: Book, section: Section, accounts: AccountMap) -> Iterator[Posting]:
+def _of_section(book: Book, section: RollForwardSection, accounts: AccountMap) -> Iterator[Posting]:
     day = month_after(book.month) - timedelta(days=1)
     deferred = accounts.account("deferred", section)
     changes = [(name, TEXTS[name], minor) for name, minor in section.lines.items()]

@@ -7,11 +7,22 @@ from functools import partial
 from typing import Any, Final
 
 from billing.books.roll_forward import LINES, Book, book_of, cost_lines_of
-from billing.books.roll_forward import Section as Sold
+from billing.books.roll_forward import RollForwardSection as Sold
 from ledger.months import month_after, month_before, starts
 from ledger.totals.costs import CostKey, changes_by_day, costs_by_holder, late_by_month
 from ledger.totals.credit_figures import day_rows, entries_on, holder_rows
-from ledger.totals.figures import Column, Figure, Link, Reference, Row, Rows, Section, money, month_link, rows_link
+from ledger.totals.figures import (
+    Figure,
+    FigureColumn,
+    FigureLink,
+    FigureRow,
+    FigureSection,
+    Reference,
+    Rows,
+    money,
+    month_link,
+    rows_link,
+)
 from ledger.units import currency_unit
 
 DEFERRED, EXPIRY = "deferred", "deferred_by_expiry"
@@ -33,17 +44,17 @@ DEFINITIONS: Final = {
 }
 
 
-def sections(month: date) -> list[Section]:
+def sections(month: date) -> list[FigureSection]:
     """Return the sections of deferred revenue; none if no credits were sold."""
     book = book_of(month)
     if not book.sections:
         return []
-    columns = [Column(_key(each), f"{each.credit_type}, {each.currency}") for each in book.sections]
-    files = [("Journal as CSV", Link("billing_journal", {"month": f"{month:%Y-%m}"}))] if book.is_closed else []
+    columns = [FigureColumn(_key(each), f"{each.credit_type}, {each.currency}") for each in book.sections]
+    files = [("Journal as CSV", FigureLink("billing_journal", {"month": f"{month:%Y-%m}"}))] if book.is_closed else []
     lines = [figure for key, title in TITLES.items() for figure in _figures(book, key, title)]
     return [
-        Section(DEFERRED, "Sold credits in money", columns, lines, files=files),
-        Section(EXPIRY, "Deferred revenue at the end, by expiry", columns, _by_expiry(book), first="Expires"),
+        FigureSection(DEFERRED, "Sold credits in money", columns, lines, files=files),
+        FigureSection(EXPIRY, "Deferred revenue at the end, by expiry", columns, _by_expiry(book), first="Expires"),
     ]
 
 
@@ -120,7 +131,7 @@ def _holders(month: date, book: Book, each: Sold, expires: str) -> Rows | None:
 def _expiries(month: date, each: Sold, figure: str) -> Rows:
     of, at = (month_before(month), "opening_minor") if figure == OPENING else (month, "closing_minor")
     cells = [
-        Row((f"{part.expires}",), [Reference(part.expires, rows_link(of, EXPIRY, part.expires, _key(each)))], minor)
+        FigureRow((f"{part.expires}",), [Reference(part.expires, rows_link(of, EXPIRY, part.expires, _key(each)))], minor)
         for part in each.by_expiry
         if (minor := getattr(part, at))
     ]
@@ -136,7 +147,7 @@ def _days(month: date, book: Book, each: Sold, figure: str) -> Rows:
         days.update({day: sign * minor for day, minor in changes.items()})
     cells = day_rows(days, partial(entries_on, credit_type=each.credit_type))
     if figure == REVENUE and (late := -sum(each.late.get(name, 0) for name in EARNED)):
-        cells.append(Row(("late",), ["late, of closed months"], late))
+        cells.append(FigureRow(("late",), ["late, of closed months"], late))
     unit, total = currency_unit(each.currency), _minor(each, figure)
     return Rows(_title(TITLES[figure], each), ["Day (UTC)", each.currency], cells, unit, total=total)
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ledger.totals.figures import Amount, Column, Figure, Link, Reference, money
+from ledger.totals.figures import Figure, FigureAmount, FigureColumn, FigureLink, Reference, money
 
 DOCUMENT_PAGES = {"invoice": "billing_invoice_change", "creditnote": "billing_creditnote_change"}
 
 
-def columns_of(currencies: Iterable[str], parts: Sequence[tuple[str, str]]) -> list[Column]:
+def columns_of(currencies: Iterable[str], parts: Sequence[tuple[str, str]]) -> list[FigureColumn]:
     """Return a column for each part of each currency: its key is EUR/net, its title "EUR net"."""
-    return [Column(f"{currency}/{key}", f"{currency} {title}") for currency in currencies for key, title in parts]
+    return [FigureColumn(f"{currency}/{key}", f"{currency} {title}") for currency in currencies for key, title in parts]
 
 
 def split(column: str) -> tuple[str, str]:
@@ -22,7 +22,7 @@ def split(column: str) -> tuple[str, str]:
 def money_figure(
     key: str,
     title: str,
-    columns: Sequence[Column],
+    columns: Sequence[FigureColumn],
     minor: Callable[[str, str], int | None],
     **more: Any,
 ) -> Figure:
@@ -31,7 +31,7 @@ def money_figure(
     Args:
         minor: its amount, by currency and part; None: it does not exist there.
     """
-    amounts: list[Amount | None] = []
+    amounts: list[FigureAmount | None] = []
     for column in columns:
         currency, part = split(column.key)
         amount = minor(currency, part)
@@ -41,9 +41,9 @@ def money_figure(
 
 def document(kind: str, pk: int, number: str) -> Reference:
     """Return a reference to an invoice or credit note."""
-    return Reference(number, Link(DOCUMENT_PAGES[kind], key=str(pk)), str(pk))
+    return Reference(number, FigureLink(DOCUMENT_PAGES[kind], key=str(pk)), str(pk))
 
 
 def customer(ref: str) -> Reference:
     """Return a reference to the customer with that ref."""
-    return Reference(ref, Link("billing_customer_changelist", {"q": ref}))
+    return Reference(ref, FigureLink("billing_customer_changelist", {"q": ref}))

@@ -5,7 +5,7 @@ from typing import Final
 
 from billing.books.month_documents import Receivable, receivables_of
 from billing.books.month_parts import customer, document, money_figure
-from ledger.totals.figures import Column, Figure, Row, Rows, Section
+from ledger.totals.figures import Figure, FigureColumn, FigureRow, FigureSection, Rows
 from ledger.units import currency_unit
 
 UNPAID, AGE = "unpaid", "unpaid_by_age"
@@ -34,22 +34,22 @@ AGES: Final = {
 """With their titles, and the first and last number of days after the due date."""
 
 
-def sections(month: date) -> list[Section]:
+def sections(month: date) -> list[FigureSection]:
     """Return the sections of what is unpaid; none if nothing was to be paid."""
     receivables = receivables_of(month)
-    columns = [Column(currency, currency) for currency in sorted({row.currency for row in receivables})]
+    columns = [FigureColumn(currency, currency) for currency in sorted({row.currency for row in receivables})]
     if not columns:
         return []
     lines = [_figure(month, key, title, columns, receivables) for key, title in LINES.items()]
     ages = [_figure(month, key, title, columns, receivables) for key, (title, *_) in AGES.items()]
     whole = _figure(month, "closing", LINES["closing"], columns, receivables)
     return [
-        Section(UNPAID, "Unpaid invoices", columns, lines),
-        Section(AGE, "Unpaid at the end, by age", columns, [*ages, whole], first="On the last day"),
+        FigureSection(UNPAID, "Unpaid invoices", columns, lines),
+        FigureSection(AGE, "Unpaid at the end, by age", columns, [*ages, whole], first="On the last day"),
     ]
 
 
-def _figure(month: date, key: str, title: str, columns: list[Column], receivables: list[Receivable]) -> Figure:
+def _figure(month: date, key: str, title: str, columns: list[FigureColumn], receivables: list[Receivable]) -> Figure:
     def minor(currency: str, part: str) -> int:
         return sum(amount_of(row, key, month) for row in receivables if row.currency == currency)
 
@@ -79,7 +79,7 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     if section not in (UNPAID, AGE) or not (figure in AGES or figure in LINES):
         return None
     amounts = [(row, amount_of(row, figure, month)) for row in receivables_of(month) if row.currency == column]
-    cells = [Row((f"{row.due_date}", row.id), _cells(row, month), minor) for row, minor in amounts if minor]
+    cells = [FigureRow((f"{row.due_date}", row.id), _cells(row, month), minor) for row, minor in amounts if minor]
     if not cells:
         return None
     title = AGES[figure][0] if figure in AGES else LINES[figure]

@@ -9,7 +9,20 @@ from billing.books.month_parts import columns_of, split
 from billing.models import Customer
 from billing.reads.revenue_history import customer_months, first_day
 from billing.reads.revenue_movement import MOVEMENTS, Cohort, CustomerMonth, Movement, cohorts, movements
-from ledger.totals.figures import Amount, Column, Figure, Link, Quantity, Reference, Row, Rows, Section, count, money, percent
+from ledger.totals.figures import (
+    Figure,
+    FigureAmount,
+    FigureColumn,
+    FigureLink,
+    FigureQuantity,
+    FigureRow,
+    FigureSection,
+    Reference,
+    Rows,
+    count,
+    money,
+    percent,
+)
 from ledger.units import CreditUnit, currency_unit, plain_unit
 
 RECURRING, COHORTS = "recurring", "cohorts"
@@ -35,7 +48,7 @@ RATES: Final = {"customer_churn": "Customer churn", "gross_churn": "Gross MRR ch
 EARLIER: Final = "earlier"
 
 
-def sections(month: date) -> list[Section]:
+def sections(month: date) -> list[FigureSection]:
     """Return the sections of recurring revenue; none if no customer has ever brought any."""
     customers = customer_months(month)
     moves = {one.currency: one for one in movements(customers)}
@@ -45,16 +58,16 @@ def sections(month: date) -> list[Section]:
     of_cohorts = columns_of(moves, COHORT_PARTS)
     note = f"Customers by the first month at whose end they brought something; kept and now are at the end of {month:%B %Y}."
     return [
-        Section(RECURRING, "Recurring revenue (MRR)", columns, _movement(columns, moves)),
-        Section(COHORTS, "Cohorts", of_cohorts, _cohorts(of_cohorts, customers), note, first="First month"),
+        FigureSection(RECURRING, "Recurring revenue (MRR)", columns, _movement(columns, moves)),
+        FigureSection(COHORTS, "Cohorts", of_cohorts, _cohorts(of_cohorts, customers), note, first="First month"),
     ]
 
 
-def _movement(columns: Sequence[Column], moves: dict[str, Movement]) -> list[Figure]:
+def _movement(columns: Sequence[FigureColumn], moves: dict[str, Movement]) -> list[Figure]:
     def figure(
         key: str, title: str, minor: Callable[[Movement], int], customers: Callable[[Movement], int], **more: bool
     ) -> Figure:
-        amounts: list[Amount | None] = []
+        amounts: list[FigureAmount | None] = []
         for column in columns:
             currency, part = split(column.key)
             one = moves[currency]
@@ -76,14 +89,14 @@ def _moved_customers(key: str, one: Movement) -> int:
     return one.moved_customers[key]
 
 
-def _rate(key: str, title: str, columns: Sequence[Column], moves: dict[str, Movement]) -> Figure:
+def _rate(key: str, title: str, columns: Sequence[FigureColumn], moves: dict[str, Movement]) -> Figure:
     of = CUSTOMERS if key == "customer_churn" else "mrr"
     places = [split(column.key) for column in columns]
     amounts = [percent(getattr(moves[currency], key)) if part == of else None for currency, part in places]
     return Figure(key, title, amounts, DEFINITIONS[key])
 
 
-def _cohorts(columns: Sequence[Column], customers: Sequence[CustomerMonth]) -> list[Figure]:
+def _cohorts(columns: Sequence[FigureColumn], customers: Sequence[CustomerMonth]) -> list[Figure]:
     by_key: dict[str, dict[str, Cohort]] = {}
     for one in cohorts(customers, shown=COHORTS_SHOWN):
         by_key.setdefault(_cohort_key(one.first), {})[one.currency] = one
@@ -97,7 +110,7 @@ def _cohort_key(first: int | None) -> str:
     return EARLIER if first is None else f"{first_day(first):%Y-%m}"
 
 
-def _of_cohort(column: Column, parts: dict[str, Cohort]) -> Amount | None:
+def _of_cohort(column: FigureColumn, parts: dict[str, Cohort]) -> FigureAmount | None:
     currency, part = split(column.key)
     one = parts.get(currency)
     if one is None:
@@ -130,7 +143,9 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     unit = currency_unit(currency)
     if not values:
         return None
-    cells = [Row((-abs(value), one.customer_id), _cells(one, names.get(one.customer_id), unit), value) for one, value in values]
+    cells = [
+        FigureRow((-abs(value), one.customer_id), _cells(one, names.get(one.customer_id), unit), value) for one, value in values
+    ]
     title = {**MOVEMENTS, "opening": "At the start", "closing": "At the end"}.get(figure, f"Cohort {figure}")
     heads, counts = dict((*COHORT_PARTS, *PARTS)), part in (CUSTOMERS, "kept")
     return Rows(
@@ -143,13 +158,13 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
 
 def _cells(one: CustomerMonth, named: tuple[str, str] | None, unit: CreditUnit) -> list[object]:
     name, ref = named or ("", "")
-    link = Link("billing_customer_change", key=str(one.customer_id))
+    link = FigureLink("billing_customer_change", key=str(one.customer_id))
     return [
         Reference(name, link),
         ref,
         f"{first_day(one.first):%Y-%m}",
-        Quantity(one.before_minor, unit),
-        Quantity(one.now_minor, unit),
+        FigureQuantity(one.before_minor, unit),
+        FigureQuantity(one.now_minor, unit),
     ]
 
 

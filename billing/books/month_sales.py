@@ -8,7 +8,7 @@ from typing import Final
 from billing.books.month_documents import KINDS, DocumentRow, SalesRow, documents_of, sales_of
 from billing.books.month_parts import columns_of, customer, document, money_figure, split
 from billing.books.tax_summary import TaxRow, tax_summary
-from ledger.totals.figures import Column, Figure, Row, Rows, Section, count
+from ledger.totals.figures import Figure, FigureColumn, FigureRow, FigureSection, Rows, count
 from ledger.units import currency_unit, plain_unit
 
 SALES, TAXES, ALL = "sales", "taxes", "all"
@@ -22,7 +22,7 @@ DEFINITIONS: Final = {
 }
 
 
-def sections(month: date) -> list[Section]:
+def sections(month: date) -> list[FigureSection]:
     """Return the sections of sales and taxes; none without a document."""
     sales = sales_of(month)
     currencies = sorted({row.currency for row in sales})
@@ -35,12 +35,12 @@ def sections(month: date) -> list[Section]:
     taxes = tax_summary(month)
     tax_columns = columns_of(currencies, TAX_PARTS)
     return [
-        Section(SALES, "Sales", columns, figures),
-        Section(TAXES, "Taxes, by country and rate", tax_columns, _taxes(tax_columns, taxes), first="Country, rate"),
+        FigureSection(SALES, "Sales", columns, figures),
+        FigureSection(TAXES, "Taxes, by country and rate", tax_columns, _taxes(tax_columns, taxes), first="Country, rate"),
     ]
 
 
-def _sales(columns: list[Column], kind: str, title: str, sales: list[SalesRow]) -> Figure:
+def _sales(columns: list[FigureColumn], kind: str, title: str, sales: list[SalesRow]) -> Figure:
     sums: Counter[tuple[str, str]] = Counter()
     for row in sales:
         if kind in (ALL, row.kind):
@@ -52,7 +52,7 @@ def _sales(columns: list[Column], kind: str, title: str, sales: list[SalesRow]) 
     )  # fmt: skip
 
 
-def _number(columns: list[Column], sales: list[SalesRow]) -> Figure:
+def _number(columns: list[FigureColumn], sales: list[SalesRow]) -> Figure:
     numbers = {row.currency: row.documents for row in sales if row.kind == "invoiced"}
     return Figure(
         "invoices",
@@ -65,7 +65,7 @@ def _number(columns: list[Column], sales: list[SalesRow]) -> Figure:
     )
 
 
-def _taxes(columns: list[Column], taxes: list[TaxRow]) -> list[Figure]:
+def _taxes(columns: list[FigureColumn], taxes: list[TaxRow]) -> list[Figure]:
     several = len({row.seller for row in taxes}) > 1
     sums: Counter[tuple[str, str, str]] = Counter()
     titles: dict[str, str] = {}
@@ -108,7 +108,7 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
         minor = {"net": net, "tax": row.tax_minor, "total": row.total_minor}[part]
         sums[row.kind, row.document, row.id] = sums.get((row.kind, row.document, row.id), 0) + minor
     cells = [
-        Row(
+        FigureRow(
             (f"{row.day}", row.document, row.id, row.kind),
             [row.day, document(row.document, row.id, row.number), customer(row.customer), KINDS[row.kind]],
             minor,
@@ -123,7 +123,7 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
 def _invoices(month: date, currency: str) -> Rows | None:
     invoices = {row.id: row for row in documents_of(month) if row.kind == "invoiced" and row.currency == currency}
     cells = [
-        Row((f"{row.day}", row.id), [row.day, document(row.document, row.id, row.number), customer(row.customer)], 1)
+        FigureRow((f"{row.day}", row.id), [row.day, document(row.document, row.id, row.number), customer(row.customer)], 1)
         for row in invoices.values()
     ]
     if not cells:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time
 from ledger.responses import ResponseSchema, computed
 from ledger.rest.kit.schema import page_of
-from ledger.totals.figures import Placed, Quantity, Reference, Row, amounts_of
+from ledger.totals.figures import FigureQuantity, FigureRow, Placed, Reference, amounts_of
 
 
 class TaxRowSerializer(ResponseSchema):
@@ -140,7 +140,7 @@ class MonthRowsSerializer(page_of(MonthRowSerializer)):  # type: ignore[misc]
     total = serializers.CharField(help_text="The sum of all rows, of this page and the others: the figure.")
 
 
-def month_row_body(headings: Sequence[str], row: Row) -> dict[str, Any]:
+def month_row_body(headings: Sequence[str], row: FigureRow) -> dict[str, Any]:
     """Return the body of a row of a figure."""
     cells = [
         {"heading": heading, "id": value.id or None if isinstance(value, Reference) else None, "text": _month_cell(value)}
@@ -152,7 +152,7 @@ def month_row_body(headings: Sequence[str], row: Row) -> dict[str, Any]:
 def _month_cell(value: Any) -> str:
     if isinstance(value, Reference):
         return value.text
-    return str(value.amount if isinstance(value, Quantity) else value)
+    return str(value.amount if isinstance(value, FigureQuantity) else value)
 
 
 class FinanceMonthSerializer(ResponseSchema):

@@ -46,7 +46,7 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class RollForwardSection:
     """A credit type in a currency. All amounts are in minor units; those of lines are changes of deferred revenue.
 
     Args:
@@ -73,7 +73,7 @@ class Book:
     month: date
     is_closed: bool
     as_of: datetime | None
-    sections: tuple[Section, ...]
+    sections: tuple[RollForwardSection, ...]
 
     def facts(self) -> dict[str, Any]:
         """Return the book as plain values."""
@@ -102,7 +102,7 @@ class Book:
         return out.getvalue()
 
 
-def rows_of(section: Section) -> Iterator[tuple[str, str, int]]:
+def rows_of(section: RollForwardSection) -> Iterator[tuple[str, str, int]]:
     """Yield the lines of a section in the order of the books: name, month of expiry or an empty text, minor units."""
     yield OPENING, "", section.opening_minor
     for name, minor in section.lines.items():
@@ -147,7 +147,7 @@ def _book(costs: MonthCosts) -> Book:
     return Book(costs.month, costs.is_closed, costs.as_of, parts)
 
 
-def _section(credit_type: str, currency: str, rows: list[CostRow]) -> Section:
+def _section(credit_type: str, currency: str, rows: list[CostRow]) -> RollForwardSection:
     lines, late = dict.fromkeys(LINES, 0), dict.fromkeys(LINES, 0)
     ends: dict[str, dict[str, int]] = {}
     for row in rows:
@@ -157,7 +157,7 @@ def _section(credit_type: str, currency: str, rows: list[CostRow]) -> Section:
             (late if row.is_late else lines)[_LINE_OF[row.line]] += row.minor
     # The months in their order, credits that never expire behind them.
     by_expiry = [Expiry(expires or "never", end[OPENING], end[CLOSING]) for expires, end in sorted(ends.items(), key=_in_order)]
-    return Section(
+    return RollForwardSection(
         credit_type,
         currency,
         sum(each.opening_minor for each in by_expiry),

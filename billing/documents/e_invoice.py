@@ -68,7 +68,7 @@ PROPERTIES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class EInvoiceProfile:
     """A form of e-invoices.
 
     Args:
@@ -88,11 +88,11 @@ class Profile:
 GUIDELINE: Final = "urn:cen.eu:en16931:2017"
 BILLING: Final = "urn:fdc:peppol.eu:2017:poacc:billing:01:1.0"
 PROFILES: Final = {
-    "en16931": Profile("EN 16931 (CII)", GUIDELINE),
-    "xrechnung": Profile(
+    "en16931": EInvoiceProfile("EN 16931 (CII)", GUIDELINE),
+    "xrechnung": EInvoiceProfile(
         "XRechnung (CII)", f"{GUIDELINE}#compliant#urn:xeinkauf.de:kosit:xrechnung_3.0", BILLING, lacking_for_xrechnung
     ),
-    "peppol": Profile(
+    "peppol": EInvoiceProfile(
         "Peppol BIS Billing 3 (UBL)",
         f"{GUIDELINE}#compliant#urn:fdc:peppol.eu:2017:poacc:billing:3.0",
         BILLING,
@@ -103,17 +103,17 @@ PROFILES: Final = {
 """The forms of e-invoices that a customer can have, by their names."""
 
 
-def profile_of(source: DocumentSource) -> Profile:
+def profile_of(source: DocumentSource) -> EInvoiceProfile:
     """Return the form that the buyer takes."""
     return PROFILES[str(source.buyer.get("e_invoice_format") or "en16931")]
 
 
-def e_invoice(source: DocumentSource, profile: Profile = PROFILES["en16931"]) -> bytes | None:
+def e_invoice(source: DocumentSource, profile: EInvoiceProfile = PROFILES["en16931"]) -> bytes | None:
     """Return the XML of a document in a form; None if it breaks a rule, and so has none: see `faults_of`."""
     return None if faults_of(source, profile) else _xml(source, profile)
 
 
-def faults_of(source: DocumentSource, profile: Profile = PROFILES["en16931"]) -> list[Fault]:
+def faults_of(source: DocumentSource, profile: EInvoiceProfile = PROFILES["en16931"]) -> list[Fault]:
     """Return the rules of EN 16931, and of the form, that the XML of a document would break; empty if it can have one.
 
     A document can have one if it is issued and valid, in euro, and has all data that the rules require: the countries of both
@@ -132,7 +132,7 @@ def faults_of(source: DocumentSource, profile: Profile = PROFILES["en16931"]) ->
     ]
 
 
-def _xml(source: DocumentSource, profile: Profile) -> bytes | None:
+def _xml(source: DocumentSource, profile: EInvoiceProfile) -> bytes | None:
     from facturx import generate_cii_xml, generate_ubl_xml
 
     make = generate_ubl_xml if profile.is_ubl else generate_cii_xml
@@ -194,7 +194,7 @@ def attachment(xml: bytes) -> AttachedFile:
 # The terms of EN 16931 -------------------------------------------------------------------------------
 
 
-def _terms(source: DocumentSource, profile: Profile) -> dict[str, Any]:
+def _terms(source: DocumentSource, profile: EInvoiceProfile) -> dict[str, Any]:
     document = source.document
     is_note = source.kind is CREDIT_NOTE
     minor = _Minor(document["currency"])

@@ -16,33 +16,33 @@ from ledger.staff.approvals import NoStake
 from ledger.staff.kit import columns
 from ledger.staff.kit.cells import row_url
 from ledger.staff.kit.columns import table_of
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, KeyedForm, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
 EFFECT = "No reminder, no fee and no suspension while it lasts. Afterwards the next reminder comes at once if its day is over."
 
 
-class HoldForm(RequestForm[NewReminderHold]):
+class ReminderHoldForm(RequestForm[NewReminderHold]):
     """Reminders to put on hold; the reason of the form is that of the hold."""
 
     stake = NoStake("It moves no money: the invoice stays due.")
     declared = NewReminderHold
-    shows = {"until": Shown(label="First day with reminders", help="Empty: until somebody releases the hold.")}
+    shows = {"until": Display(label="First day with reminders", help="Empty: until somebody releases the hold.")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoldPage(FormPage[HoldForm]):
+class HoldPage(FormPage[ReminderHoldForm]):
     """The page that puts reminders on hold: first the effect, then done."""
 
     is_tried = True
 
-    def dry_run(self, form: HoldForm) -> DryRun:
+    def dry_run(self, form: ReminderHoldForm) -> DryRun:
         """Describe the hold."""
         with preview():
             return DryRun(sentences=[hold_words(hold_reminders.execute(form.request)), EFFECT])
 
-    def operation(self, form: HoldForm) -> Done:
+    def operation(self, form: ReminderHoldForm) -> Done:
         """Put them on hold, once."""
         content = {name: str(value) for name, value in vars(form.request).items()}
         result = execute_once(
@@ -54,25 +54,25 @@ class HoldPage(FormPage[HoldForm]):
         return Done("The hold", f"hold {result.body['id']}", self.back, result.replayed)
 
 
-class ReleaseForm(KeyedForm):
+class ReminderReleaseForm(KeyedForm):
     """Why holds are released."""
 
     stake = NoStake("It moves no money: reminders go on.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleasePage(FormPage[ReleaseForm]):
+class ReleasePage(FormPage[ReminderReleaseForm]):
     """The page that releases all holds of an invoice, or of a customer as a whole: first the effect, then done."""
 
     about: Invoice | Customer
 
     is_tried = True
 
-    def dry_run(self, form: ReleaseForm) -> DryRun:
+    def dry_run(self, form: ReminderReleaseForm) -> DryRun:
         """Name the holds."""
         return DryRun(sentences=[f"Released: {hold_words(hold)}" for hold in open_holds(self.about)])
 
-    def operation(self, form: ReleaseForm) -> Done:
+    def operation(self, form: ReminderReleaseForm) -> Done:
         """Release them, once."""
         reason = form.cleaned_data["reason"]
 
@@ -94,7 +94,7 @@ def hold_view(model_admin: ReadOnlyAdmin, request: HttpRequest, about: Invoice |
     is_invoice = isinstance(about, Invoice)
     name = str(about) if isinstance(about, Invoice) else f"all invoices of {about.ref}"
     return HoldPage(
-        form=HoldForm,
+        form=ReminderHoldForm,
         fixed={"invoice": about.pk} if isinstance(about, Invoice) else {"customer": about.ref},
         title=f"Put reminders of {name} on hold",
         button="Put on hold",
@@ -106,7 +106,7 @@ def hold_view(model_admin: ReadOnlyAdmin, request: HttpRequest, about: Invoice |
 def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, about: Invoice | Customer) -> HttpResponse:
     """Show the form that releases all holds of an invoice or of a customer; then the effect, then do it."""
     return ReleasePage(
-        form=ReleaseForm,
+        form=ReminderReleaseForm,
         about=about,
         title=f"Release the holds of reminders of {about}",
         button="Release",

@@ -4,21 +4,21 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from billing.generator.run.outcomes import Outcome
+from billing.generator.run.outcomes import RunOutcome
 from billing.rating.money import MINOR_DIGITS
 from ledger.units import units_of
 
 LABEL = 15
 WORDS = {
-    Outcome.CREATED: "left as drafts",
-    Outcome.FINALISED: "finalised",
-    Outcome.NOTHING_DUE: "without anything due",
-    Outcome.BUSY: "busy",
-    Outcome.DEFERRED: "put off",
-    Outcome.WAITS_FOR_TAXES: "waiting for their taxes",
-    Outcome.SUSPENDED: "suspended",
-    Outcome.FAILED: "failed",
-    Outcome.CONFLICT: "billed by another process without the lock; the database refused the second time",
+    RunOutcome.CREATED: "left as drafts",
+    RunOutcome.FINALISED: "finalised",
+    RunOutcome.NOTHING_DUE: "without anything due",
+    RunOutcome.BUSY: "busy",
+    RunOutcome.DEFERRED: "put off",
+    RunOutcome.WAITS_FOR_TAXES: "waiting for their taxes",
+    RunOutcome.SUSPENDED: "suspended",
+    RunOutcome.FAILED: "failed",
+    RunOutcome.CONFLICT: "billed by another process without the lock; the database refused the second time",
 }
 
 
@@ -31,7 +31,7 @@ def _run_lines(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     dry = " (dry run: nothing was written)" if summary["dry_run"] else ""
     yield "Run", f"{summary['run_id']}, as of {_time(summary['as_of'])}{dry}"
     outcomes = summary["outcomes"]
-    words = WORDS | {Outcome.SUSPENDED: "would be suspended"} if dry else WORDS
+    words = WORDS | {RunOutcome.SUSPENDED: "would be suspended"} if dry else WORDS
     yield (
         "Subscriptions",
         ", ".join(f"{outcomes[kind]:,} {text}" for kind, text in words.items() if outcomes[kind]) or "none due",

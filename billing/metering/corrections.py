@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 from django.db import IntegrityError, connection, transaction
 
 from billing.metering.expressions import NotComputable
-from billing.metering.meters import Counted, CurrentMeters
+from billing.metering.meters import CountedEvent, CurrentMeters
 from billing.metering.usage import (
     KNOWN_DIGESTS,
     EventKey,
@@ -180,7 +180,7 @@ def _decide(first: dict[str, Correction], subscriptions: dict[str, KnownSubscrip
         originals = {row.idempotency_key: row for row in fetch_rows(_Original, ORIGINALS, [[one.target for one in waiting]])}
         meters = CurrentMeters({row.meter for row in originals.values() if row.meter is not None})
         tellings = OtherTellings(_uses(waiting, originals, subscriptions))
-        ready: dict[str, Counted[Any]] = {}
+        ready: dict[str, CountedEvent[Any]] = {}
         later: list[Correction] = []
         keys = {one.idempotency_key for one in waiting}
         for one in waiting:
@@ -212,10 +212,10 @@ def _uses(
             yield known, original.meter, original.occurred_at
 
 
-def _count_correction(one: Correction, original: _Original, meters: CurrentMeters) -> Counted[Any]:
+def _count_correction(one: Correction, original: _Original, meters: CurrentMeters) -> CountedEvent[Any]:
     """Return the correction with its quantity, by the meter of the event."""
     if isinstance(one, EventCancellation):
-        return Counted(one, one.value)
+        return CountedEvent(one, one.value)
     return meters.counted(one, original.meter or "")
 
 
@@ -224,7 +224,7 @@ def _refusal(
     original: _Original | None,
     subscription: KnownSubscription | None,
     tellings: OtherTellings,
-    ready: dict[str, Counted[Any]],
+    ready: dict[str, CountedEvent[Any]],
 ) -> EventResult | None:
     """Return why an event cannot be corrected; None if it can."""
     key = one.idempotency_key
@@ -253,7 +253,7 @@ def _unknown(one: Correction) -> EventResult:
     return EventResult(one.idempotency_key, EventStatus.INVALID, f"there is no event with the key {one.target!r}")
 
 
-def _write(corrections: dict[str, Counted[Any]], originals: dict[str, _Original]) -> dict[str, EventResult]:
+def _write(corrections: dict[str, CountedEvent[Any]], originals: dict[str, _Original]) -> dict[str, EventResult]:
     return write(
         {
             one.event.idempotency_key: row_of(

@@ -85,7 +85,7 @@ create_meter = UseCase(NewMeter, _create)
 
 
 @dataclass(frozen=True, slots=True)
-class Counted(Generic[EventT]):
+class CountedEvent(Generic[EventT]):
     """An event with its quantity.
 
     Args:
@@ -104,7 +104,7 @@ class CurrentMeters:
         newest = Meter.objects.filter(code__in=codes).order_by("code", "-version").distinct("code")
         self._newest = {meter.code: meter for meter in newest}
 
-    def counted(self, event: EventT, code: str) -> Counted[EventT]:
+    def counted(self, event: EventT, code: str) -> CountedEvent[EventT]:
         """Return the event with its quantity.
 
         Raises:
@@ -114,11 +114,11 @@ class CurrentMeters:
         if meter is not None and meter.expression:
             if event.value is not None:
                 raise NotComputable("/value", "computed", "the meter computes the value from the properties; leave it out")
-            return Counted(event, parse_expression(meter.expression).quantity_of(event.properties), meter.version)
+            return CountedEvent(event, parse_expression(meter.expression).quantity_of(event.properties), meter.version)
         sent = with_default(event)
         if sent.value is None:
             raise NotComputable("/value", "required", "this is required, because the meter has no expression")
-        return Counted(sent, sent.value)
+        return CountedEvent(sent, sent.value)
 
 
 def with_default(event: EventT) -> EventT:

@@ -17,7 +17,7 @@ from django.db import connection
 from billing.metering.allowances import TOLD_BY_SPENDS, Spent, spent_allowances
 from billing.metering.expressions import NotComputable
 from billing.metering.filters import PASSES
-from billing.metering.meters import Counted, CurrentMeters, with_default
+from billing.metering.meters import CountedEvent, CurrentMeters, with_default
 from billing.metering.uncounted import reasons_of, sentence_of
 from billing.models import Subscription
 from billing.rating.aggregation import (
@@ -31,7 +31,7 @@ from billing.rating.aggregation import (
     EventCharge,
     Filters,
     Group,
-    Usage,
+    RatingInput,
     grouped,
     in_order,
     together,
@@ -263,9 +263,9 @@ def take_in(events: Sequence[NewEvent], *, allow_future: bool = False) -> list[E
         uses = [(event, known_by_ref[event.subscription]) for event in events if event.subscription in known_by_ref]
         tellings = OtherTellings((known, event.meter, event.occurred_at) for event, known in uses)
         counted = [_count_event(event, known_by_ref.get(event.subscription), meters, tellings, allow_future) for event in events]
-        first: dict[str, Counted[NewEvent]] = {}
+        first: dict[str, CountedEvent[NewEvent]] = {}
         for one in counted:
-            if isinstance(one, Counted):
+            if isinstance(one, CountedEvent):
                 first.setdefault(one.event.idempotency_key, one)
         rows = {
             key: row_of(one, known_by_ref[one.event.subscription].id, one.event.meter, one.event.occurred_at)
@@ -306,7 +306,7 @@ def _count_event(
     meters: CurrentMeters,
     tellings: OtherTellings,
     allow_future: bool,
-) -> Counted[NewEvent] | EventResult:
+) -> CountedEvent[NewEvent] | EventResult:
     """Return the event with its quantity, or why it is refused if its key is new."""
     key = event.idempotency_key
     if subscription is None:
@@ -330,7 +330,7 @@ def not_computable(key: str, wrong: NotComputable) -> EventResult:
 
 def _result(
     event: NewEvent,
-    one: Counted[NewEvent] | EventResult,
+    one: CountedEvent[NewEvent] | EventResult,
     known_by_ref: Mapping[str, KnownSubscription],
     known: Mapping[str, bytes],
 ) -> EventResult:
@@ -342,7 +342,7 @@ def _result(
     return EventResult(event.idempotency_key, EventStatus.DUPLICATE if is_same else EventStatus.CONFLICT)
 
 
-def row_of(one: Counted[Any], subscription_id: int, meter: str | None, occurred_at: datetime) -> dict[str, Any]:
+def row_of(one: CountedEvent[Any], subscription_id: int, meter: str | None, occurred_at: datetime) -> dict[str, Any]:
     """Return an event as `TAKE_IN` reads it."""
     return {
         "idempotency_key": one.event.idempotency_key,
@@ -662,7 +662,7 @@ _OF_EACH_GROUP = {
 }  # fmt: skip
 
 
-def measure(subscription_id: int, measures: Sequence[Measure], *, most_groups: int | None = None) -> list[Usage]:
+def measure(subscription_id: int, measures: Sequence[Measure], *, most_groups: int | None = None) -> list[RatingInput]:
     """Return the usage of each window, by one statement per kind of aggregation; each bucket of a price reads its events once.
 
     The usage of a plan's overage, and of a price that is billed by entries, is the sum over the ledger's entries.
@@ -676,7 +676,7 @@ def measure(subscription_id: int, measures: Sequence[Measure], *, most_groups: i
     return [next(used) if is_overage(one.price) else next(measured) for one in measures]
 
 
-def _on_overage(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
+def _on_overage(subscription_id: int, measures: Sequence[Measure]) -> list[RatingInput]:
     """Return what the customer's holder used on overage in each window: the sum over the ledger's entries."""
     if not measures:
         return []
@@ -687,27 +687,29 @@ def _on_overage(subscription_id: int, measures: Sequence[Measure]) -> list[Usage
         stretches = [(measures[place].start, measures[place].end) for place in places]
         amounts = overage_used(holder_id=holder_id, credit_type=credit_type, reference=ref, stretches=stretches)
         used |= dict(zip(places, amounts, strict=True))
-    return [Usage(Fraction(sum(used[place].values())), by_rate=tuple(used[place].items())) for place in range(len(measures))]
+    return [
+        RatingInput(Fraction(sum(used[place].values())), by_rate=tuple(used[place].items())) for place in range(len(measures))
+    ]
 
 
-def _by_events(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[Usage]:
+def _by_events(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[RatingInput]:
     apart = [one.price.apart() for one in measures]
     flat = [replace(one, price=price) for one, prices in zip(measures, apart, strict=True) for _, price in prices]
     measured = iter(_measure_groups(subscription_id, flat, most_groups))
     return [_whole(one.price, [next(measured) for _ in prices]) for one, prices in zip(measures, apart, strict=True)]
 
 
-def _whole(price: Price, buckets: Sequence[Mapping[Group, Usage]]) -> Usage:
+def _whole(price: Price, buckets: Sequence[Mapping[Group, RatingInput]]) -> RatingInput:
     """Return the usage of all groups and buckets of a price."""
-    nothing = price.converted(Usage(Fraction(0)))
+    nothing = price.converted(RatingInput(Fraction(0)))
     if not price.group_by:
         return together([bucket.get((), nothing) for bucket in buckets])
     groups = in_order({group for bucket in buckets for group in bucket})
     return grouped({group: together([bucket.get(group, nothing) for bucket in buckets]) for group in groups})
 
 
-def _measure_groups(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[dict[Group, Usage]]:
-    usage_by_group: list[dict[Group, Usage]] = [{} for _ in measures]
+def _measure_groups(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[dict[Group, RatingInput]]:
+    usage_by_group: list[dict[Group, RatingInput]] = [{} for _ in measures]
     reads_entries = any(one.price.is_billed_by_entries() for one in measures)
     holder_id = _holder_of(subscription_id) if reads_entries else None
     for sql in {_statement(one.price) for one in measures}:
@@ -739,14 +741,14 @@ def _group(price: Price, texts: str) -> Group:
 
 def _usage(
     n: int, quantity: str, events: int, free_quantity: str, free_events: int, raised: str = "0", lowered: str = "0"
-) -> Usage:
-    return Usage(_quantity(quantity), events, Fraction(free_quantity), free_events, Fraction(raised), Fraction(lowered))
+) -> RatingInput:
+    return RatingInput(_quantity(quantity), events, Fraction(free_quantity), free_events, Fraction(raised), Fraction(lowered))
 
 
-def _levels_of(measures: Sequence[Measure]) -> Callable[..., Usage]:
+def _levels_of(measures: Sequence[Measure]) -> Callable[..., RatingInput]:
     """Return how the levels of a window become its usage."""
 
-    def made(n: int, levels: str, events: int, *_: Any) -> Usage:
+    def made(n: int, levels: str, events: int, *_: Any) -> RatingInput:
         days_by_level = [(Fraction(level), days) for level, days in json.loads(levels)]
         return usage_of_levels(days_by_level, measures[n].days.of, events)
 

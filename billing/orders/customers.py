@@ -11,7 +11,7 @@ from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
 from billing.nouns import GoesOut, noun_fields
 from billing.orders import vat_lookups
-from billing.orders.vat_lookups import Lookup
+from billing.orders.vat_lookups import VatAnswer
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.values import Currency, ElectronicAddress, Email, OneLine, Ref, VatId
 from billing.rating.vat import VatStatus
@@ -253,7 +253,7 @@ class CustomerChange(Record):
     consolidated_invoicing: Annotated[bool | None, Boolean("As for a new customer, from the next run on.")] = None
 
 
-def look_up_before(request: NewCustomer | CustomerChange) -> Lookup | None:
+def look_up_before(request: NewCustomer | CustomerChange) -> VatAnswer | None:
     """Return what VIES says about the VAT id that the request would store; None if there is nothing to look up.
 
     Called before the transaction of the write; see Note [Look first, then write].
@@ -261,7 +261,7 @@ def look_up_before(request: NewCustomer | CustomerChange) -> Lookup | None:
     return vat_lookups.look_up_before(ref=request.ref, vat_id=request.vat_id, seller=request.seller)
 
 
-def create(request: NewCustomer, lookup: Lookup | None = None) -> Customer:
+def create(request: NewCustomer, lookup: VatAnswer | None = None) -> Customer:
     """Write a customer, or raise and write nothing.
 
     Args:
@@ -293,7 +293,7 @@ def create(request: NewCustomer, lookup: Lookup | None = None) -> Customer:
 create_customer = UseCase(NewCustomer, create)
 
 
-def change(request: CustomerChange, lookup: Lookup | None = None) -> Customer:
+def change(request: CustomerChange, lookup: VatAnswer | None = None) -> Customer:
     """Change a customer's data for the next documents, or raise and write nothing.
 
     Args:

@@ -162,7 +162,7 @@ def timeline(
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class OrderedTerms:
     """What was ordered at an instant, whether the subscription is active or not."""
 
     plan_id: int
@@ -172,13 +172,13 @@ class Terms:
     anchor_at: datetime | None
 
 
-def terms_at(changes: Sequence[AmendmentChange], instant: datetime) -> Terms:
+def terms_at(changes: Sequence[AmendmentChange], instant: datetime) -> OrderedTerms:
     """Return what holds at an instant; before the start, what was ordered for it."""
     state, *later = _states(changes)
     for following in later:
         if following[1] <= instant:
             state = following
-    return Terms(state[0].plan_id, state[0].quantities, state[0].override, state[0].paused, state[0].anchor_at)
+    return OrderedTerms(state[0].plan_id, state[0].quantities, state[0].override, state[0].paused, state[0].anchor_at)
 
 
 def plan_at(changes: Sequence[AmendmentChange], instant: datetime) -> int:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from billing.models import Activation, Customer, CustomerCoupon, Plan, Subscription
 from billing.models.columns import first_of
 from billing.orders import plans
-from billing.orders.item_versions import AmendmentChange, Terms, terms_at
+from billing.orders.item_versions import AmendmentChange, OrderedTerms, terms_at
 from billing.orders.overrides import Override, overridden
 from billing.orders.plan_move_orders import NewPlanMove, versions_of
-from billing.orders.plan_move_walk import Candidate, Outcome, candidates, decide
+from billing.orders.plan_move_walk import MoveCandidate, Outcome, candidates, decide
 from billing.orders.subscriptions import changes_of
 from billing.rating.periods import months_of
 from billing.rating.prices.price import PriceKind
@@ -81,7 +81,7 @@ class MovesPreview:
 
 
 class _Decided(NamedTuple):
-    candidate: Candidate
+    candidate: MoveCandidate
     changes: Sequence[AmendmentChange]
     outcome: Outcome
     instants: tuple[datetime, ...]
@@ -144,7 +144,7 @@ class _MonthlyAmounts:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, int]] = {}
 
-    def of(self, plan_id: int, terms: Terms) -> tuple[str, int]:
+    def of(self, plan_id: int, terms: OrderedTerms) -> tuple[str, int]:
         """Return the currency and the amount a month on a version of a plan, in minor units, without coupons."""
         quantities = {key: str(quantity) for key, quantity in terms.quantities.items()}
         name = json.dumps([plan_id, quantities, terms.override], sort_keys=True)
@@ -164,7 +164,7 @@ def _monthly(plan_id: int, quantities: Mapping[str, Decimal], override: Override
     return plan.currency, monthly_minor_of(fees, (), plan.interval, plan.currency)
 
 
-def _amounts(prices: _MonthlyAmounts, one: _Decided, target: Plan) -> tuple[Terms, tuple[str, int], tuple[str, int]]:
+def _amounts(prices: _MonthlyAmounts, one: _Decided, target: Plan) -> tuple[OrderedTerms, tuple[str, int], tuple[str, int]]:
     terms = terms_at(one.changes, one.instants[0])
     return terms, prices.of(terms.plan_id, terms), prices.of(target.pk, terms)
 
@@ -206,7 +206,7 @@ def _previews(shown: Sequence[_Decided], target: Plan, known: Mapping[int, Plan]
     return previews
 
 
-def _notes(one: _Decided, row: Subscription, terms: Terms, *, has_coupon: bool, is_incomplete: bool) -> tuple[str, ...]:
+def _notes(one: _Decided, row: Subscription, terms: OrderedTerms, *, has_coupon: bool, is_incomplete: bool) -> tuple[str, ...]:
     instant = one.instants[0]
     notes = {
         "incomplete": is_incomplete,

@@ -42,7 +42,7 @@ CANDIDATES = """
 """
 
 
-class Candidate(NamedTuple):
+class MoveCandidate(NamedTuple):
     """A row of CANDIDATES."""
 
     id: int
@@ -50,7 +50,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class MoveDecision:
     """What a move does to a subscription: an amendment at each of these instants, or nothing."""
 
     outcome: Outcome
@@ -66,30 +66,32 @@ class MoveCounts:
     failed: int = 0
 
 
-def decide(changes: Sequence[AmendmentChange], *, to_plan: int, from_plans: Sequence[int], effective_at: datetime) -> Decision:
+def decide(
+    changes: Sequence[AmendmentChange], *, to_plan: int, from_plans: Sequence[int], effective_at: datetime
+) -> MoveDecision:
     """Return what a move does to a subscription with these amendments. Pure.
 
     A planned amendment to one of the earlier versions is followed by one to the new version, at the same time.
     """
     instants = instants_on(changes, from_plans, effective_at)
     if is_over(changes, max(effective_at, changes[0].effective_at)):
-        return Decision(Outcome.ENDED)
+        return MoveDecision(Outcome.ENDED)
     if instants:
-        return Decision(Outcome.MOVED, tuple(instants))
+        return MoveDecision(Outcome.MOVED, tuple(instants))
     is_there = terms_at(changes, effective_at).plan_id == to_plan
-    return Decision(Outcome.ALREADY_THERE if is_there else Outcome.ANOTHER_PLAN)
+    return MoveDecision(Outcome.ALREADY_THERE if is_there else Outcome.ANOTHER_PLAN)
 
 
 def candidates(
     *, from_plans: Sequence[int], refs: Sequence[str] | None, move_id: int = 0, after: int = 0, limit: int = PAGE_ROWS
-) -> list[Candidate]:
+) -> list[MoveCandidate]:
     """Return subscriptions that a move has to look at, by their ids from `after` on.
 
     Args:
         move_id: the move; 0: one that is not ordered yet.
     """
     parameters = {"plans": list(from_plans), "refs": refs, "move": move_id, "after": after, "limit": limit}
-    return fetch_rows(Candidate, CANDIDATES, parameters)
+    return fetch_rows(MoveCandidate, CANDIDATES, parameters)
 
 
 def carry_out(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False) -> MoveCounts:
@@ -116,7 +118,7 @@ def carry_out(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False
     return counts
 
 
-def _walk(move: PlanMove) -> Iterator[Candidate]:
+def _walk(move: PlanMove) -> Iterator[MoveCandidate]:
     last = 0
     while page := candidates(from_plans=move.from_plans, refs=move.subscriptions, move_id=move.pk, after=last):
         yield from page

@@ -33,7 +33,7 @@ NEWEST_SQL: Final = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
+class VatAnswer:
     """What VIES said about a VAT id.
 
     Args:
@@ -52,7 +52,7 @@ class Lookup:
     error: str = ""
 
 
-LookUp = Callable[[str, str], Lookup]
+LookUp = Callable[[str, str], VatAnswer]
 """Takes a VAT id and the requester's, or an empty text; asks once and never raises."""
 
 _services: Final[list[LookUp]] = []
@@ -77,7 +77,7 @@ def newest_of(customer: Customer) -> VatLookup | None:
     return rows.exclude(outcome=LookupOutcome.UNAVAILABLE).first() or rows.first()
 
 
-def look_up_before(*, ref: str, vat_id: str | None, seller: str | None) -> Lookup | None:
+def look_up_before(*, ref: str, vat_id: str | None, seller: str | None) -> VatAnswer | None:
     """Look up the VAT id that a write is about to store; None if it stores no other id than before. Never raises.
 
     Args:
@@ -98,7 +98,7 @@ def requester_of(seller: str) -> str:
     return newest if newest and vat_country(newest) else ""
 
 
-def ensure_not_invalid(lookup: Lookup | None, vat_id: str) -> None:
+def ensure_not_invalid(lookup: VatAnswer | None, vat_id: str) -> None:
     """Return if VIES did not say that this id is invalid.
 
     Raises:
@@ -115,7 +115,7 @@ def ask_again(customer: Customer) -> None:
         VatCheck.objects.update_or_create(customer_id=customer.pk, defaults={"due_at": timezone.now()})
 
 
-def keep_new(customer: Customer, lookup: Lookup | None) -> None:
+def keep_new(customer: Customer, lookup: VatAnswer | None) -> None:
     """Keep what was said about a VAT id that the customer has from now on, and when it is looked up again.
 
     Args:
@@ -131,7 +131,7 @@ def keep_new(customer: Customer, lookup: Lookup | None) -> None:
         keep(customer, lookup, tries=0)
 
 
-def keep(customer: Customer, lookup: Lookup, *, tries: int) -> VatLookup:
+def keep(customer: Customer, lookup: VatAnswer, *, tries: int) -> VatLookup:
     """Write what was said about the customer's VAT id, and when it is looked up again. See `keep_new`.
 
     Args:

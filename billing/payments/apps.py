@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from billing.additions import CustomerPart, TransferOrders
-    from ledger.operators.additions import Attention, Found
+    from ledger.operators.additions import Attention, SearchResult
     from ledger.services.coming_credits import Lack, UnderWay
 
 SIGNALS: Final = {
@@ -133,13 +133,13 @@ def _has_refundable_payment(invoice: Any) -> bool:
     return refundable_intent_of(invoice) is not None
 
 
-def _search(request: Any, word: str) -> "list[Found]":
+def _search(request: Any, word: str) -> "list[SearchResult]":
     from billing.payments.search import find
 
     return find(request, word)
 
 
-def _guess(request: Any, word: str) -> "list[Found]":
+def _guess(request: Any, word: str) -> "list[SearchResult]":
     from billing.payments.search import guess
 
     return guess(request, word)

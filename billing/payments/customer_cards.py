@@ -14,7 +14,7 @@ from billing.payments.providers.interface import KeepsMethods, Method
 from billing.payments.saved_methods import forget_method, methods_of, start_saving_method
 from billing.payments.topup_declarations import charge_other_method, end_top_up, set_top_up
 from ledger.errors import Invalid
-from ledger.portal.parts import Cell, Field, Section, Shown, Step
+from ledger.portal.parts import Cell, FormField, IntermediatePage, PageDisplay, PageList
 from ledger.units import units_of
 
 ACTOR: Final = "customer page"
@@ -35,7 +35,7 @@ class Name(NamedTuple):
         return int(self.subject) if is_number else None
 
 
-Action = Callable[[Name, Mapping[str, str], Shown], Step | str | None]
+Action = Callable[[Name, Mapping[str, str], PageDisplay], IntermediatePage | str | None]
 """Does what a button says; returns a step, the name of one, an empty text for the page itself, or None for an unknown button."""
 
 
@@ -53,7 +53,7 @@ class CustomerCards:
 
     # Lists -------------------------------------------------------------------------------------------
 
-    def top_up_list(self, packs: Sequence[Pack], shown: Shown) -> list[Section]:
+    def top_up_list(self, packs: Sequence[Pack], shown: PageDisplay) -> list[PageList]:
         """Return the list of top-ups; no list where no provider keeps cards, or there is nothing to buy."""
         if not packs or card_keeper() is None:
             return []
@@ -82,16 +82,16 @@ class CustomerCards:
         ]
         headers = [Cell(texts["terms"]), Cell(texts["order"])]
         title = texts["top_ups"]
-        return [Section(name="top_ups", title=title, empty=texts["no_top_ups"], headers=headers, cells=cells, rows=data)]
+        return [PageList(name="top_ups", title=title, empty=texts["no_top_ups"], headers=headers, cells=cells, rows=data)]
 
-    def card_list(self, shown: Shown) -> list[Section]:
+    def card_list(self, shown: PageDisplay) -> list[PageList]:
         """Return where the saved cards are shown. The page itself does not ask for them: it waits for no provider."""
         if card_keeper() is None:
             return []
         texts = TEXTS[shown.language.code]
         cells = [[Cell(texts["cards_text"]), Cell(texts["cards_show"], action=shown.action_url(f"{CARDS}-all"))]]
         headers = [Cell(texts["cards"]), Cell(texts["order"])]
-        return [Section(name="cards", title=texts["cards"], empty=texts["cards_none"], headers=headers, cells=cells, rows=[])]
+        return [PageList(name="cards", title=texts["cards"], empty=texts["cards_none"], headers=headers, cells=cells, rows=[])]
 
     # Actions -----------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class CustomerCards:
             CARD_CHARGE: self._charge_card,
         }
 
-    def _ask_or_set_top_up(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
+    def _ask_or_set_top_up(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> str | None:
         if "threshold" not in given:
             return f"{TOP_UP}-new"
         pack = next((each for each in self._find_packs() if str(each.pk) == given.get("pack")), None)
@@ -127,17 +127,17 @@ class CustomerCards:
         )
         return ""
 
-    def _end_top_up(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
+    def _end_top_up(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> str | None:
         if name.number is None or not self._top_ups().filter(pk=name.number).exists():
             return None
         end_top_up(top_up=name.number)
         return ""
 
-    def _add_card(self, name: Name, given: Mapping[str, str], shown: Shown) -> Step | None:
+    def _add_card(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> IntermediatePage | None:
         keeper, texts = card_keeper(), TEXTS[shown.language.code]
         if keeper is None:
             return None
-        return Step(
+        return IntermediatePage(
             title=texts["card_add_title"],
             text=texts["card_add_text"],
             next_url=start_saving_method(self._customer.ref, keeper, shown.back_url(f"{CARDS}-all")),
@@ -145,7 +145,7 @@ class CustomerCards:
             goes_on=True,
         )
 
-    def _remove_card(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
+    def _remove_card(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> str | None:
         """Remove a card that no top-up charges; one that does is shown without the button."""
         method = self._method(name)
         if method is None:
@@ -155,7 +155,7 @@ class CustomerCards:
         forget_method(self._customer.ref, method.id)
         return f"{CARDS}-all"
 
-    def _charge_card(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
+    def _charge_card(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> str | None:
         """Let a card pay the top-ups that this customer pays."""
         method = self._method(name)
         if method is None:
@@ -167,25 +167,25 @@ class CustomerCards:
 
     # Steps -------------------------------------------------------------------------------------------
 
-    def step(self, verb: str, shown: Shown) -> Step | None:
+    def step(self, verb: str, shown: PageDisplay) -> IntermediatePage | None:
         """Return the step that a button leads to; None if it is none of these."""
         if verb == TOP_UP:
             return self._top_up_step(shown)
         return self._card_step(shown) if verb == CARDS and card_keeper() is not None else None
 
-    def _top_up_step(self, shown: Shown) -> Step:
+    def _top_up_step(self, shown: PageDisplay) -> IntermediatePage:
         texts, packs = TEXTS[shown.language.code], self._find_packs()
         methods = self._methods()
         if not methods:
             texts_of = {pack.pk: texts["buy_and_save"].format(pack=pack_name(pack, shown.language)) for pack in packs}
             buttons = [Cell(text, action=shown.action_url(f"{SAVE}-{pack}")) for pack, text in texts_of.items()]
-            return Step(title=texts["top_up_title"], text=texts["no_method"], buttons=buttons)
+            return IntermediatePage(title=texts["top_up_title"], text=texts["no_method"], buttons=buttons)
         fields = [
-            Field("threshold", texts["threshold"]),
-            Field("pack", texts["which_pack"], [(str(pack.pk), offer_text(pack, shown.language)) for pack in packs]),
-            Field("method", texts["method"], [(method.id, method.text) for method in methods]),
+            FormField("threshold", texts["threshold"]),
+            FormField("pack", texts["which_pack"], [(str(pack.pk), offer_text(pack, shown.language)) for pack in packs]),
+            FormField("method", texts["method"], [(method.id, method.text) for method in methods]),
         ]
-        return Step(
+        return IntermediatePage(
             title=texts["top_up_title"],
             text=texts["top_up_text"],
             fields=fields,
@@ -193,7 +193,7 @@ class CustomerCards:
             button=texts["turn_on"],
         )
 
-    def _card_step(self, shown: Shown) -> Step:
+    def _card_step(self, shown: PageDisplay) -> IntermediatePage:
         """Return the saved cards, what each pays, and what can be done with it."""
         texts, methods = TEXTS[shown.language.code], self._methods()
         top_ups = list(self._top_ups())
@@ -210,7 +210,7 @@ class CustomerCards:
                 buttons.append(Cell(text, action=shown.action_url(f"{CARD_REMOVE}-{name}")))
         buttons.append(Cell(texts["card_add"], action=shown.action_url(f"{CARD_ADD}-new")))
         used = {True: texts["card_charged"], False: texts["card_saved"]}
-        return Step(
+        return IntermediatePage(
             title=texts["cards_title"],
             text=texts["cards_kept"] if methods else texts["cards_none"],
             rows=[(method.text, used[(method.provider, method.id) in charged]) for method in methods],

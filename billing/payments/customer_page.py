@@ -29,7 +29,7 @@ from billing.rating.money import minor_digits
 from billing.rating.values import MANUAL
 from billing.reads.money_words import money
 from ledger.portal.links import step_link
-from ledger.portal.parts import Cell, Section, Shown, Step
+from ledger.portal.parts import Cell, IntermediatePage, PageDisplay, PageList
 from ledger.typesetting.languages import Language, language_of
 from ledger.units import units_of
 
@@ -58,13 +58,13 @@ class CustomerPayments:
 
     # Buttons and lists -------------------------------------------------------------------------------
 
-    def pay_cell(self, invoice: Invoice, shown: Shown) -> Cell:
+    def pay_cell(self, invoice: Invoice, shown: PageDisplay) -> Cell:
         """Return the button that pays an invoice; an empty cell where nothing is to be paid."""
         if not is_payable(invoice):
             return Cell("")
         return Cell(TEXTS[shown.language.code]["pay"], action=shown.action_url(f"{PAY}-{invoice.pk}"))
 
-    def sections(self, shown: Shown) -> Sequence[Section]:
+    def sections(self, shown: PageDisplay) -> Sequence[PageList]:
         """Return the packs on sale, and the automatic top-ups, with their buttons."""
         top_ups = self._cards.top_up_list(self._packs_for_everything(), shown)
         return [self._pack_list(self._packs(), shown), *top_ups, *self._cards.card_list(shown)]
@@ -77,7 +77,7 @@ class CustomerPayments:
         """Return those that a top-up can buy."""
         return [pack for pack in self._packs() if pack.applies_to is None]
 
-    def _pack_list(self, packs: Sequence[Pack], shown: Shown) -> Section:
+    def _pack_list(self, packs: Sequence[Pack], shown: PageDisplay) -> PageList:
         texts, language = TEXTS[shown.language.code], shown.language
         units = units_of(pack.credit_type for pack in packs)
         is_limited = any(pack.applies_to for pack in packs)
@@ -105,12 +105,12 @@ class CustomerPayments:
         ]
         columns = ("pack", "credits", *(["pays_for"] if is_limited else []), "price", "order")
         headers = [Cell(texts[name], is_number=name in ("credits", "price")) for name in columns]
-        return Section(name="packs", title=texts["packs"], empty=texts["no_packs"], headers=headers, cells=cells, rows=rows)
+        return PageList(name="packs", title=texts["packs"], empty=texts["no_packs"], headers=headers, cells=cells, rows=rows)
 
     # Actions -----------------------------------------------------------------------------------------
 
-    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> Step | str | None:
-        """See `ledger.portal.parts.Customer`."""
+    def act(self, name: str, given: Mapping[str, str], shown: PageDisplay) -> IntermediatePage | str | None:
+        """See `ledger.portal.parts.PortalCustomer`."""
         verb, _, subject = name.partition("-")
         act, parts = self._actions().get(verb), Name(verb, subject)
         return None if act is None or not _opens(parts, shown) else act(parts, given, shown)
@@ -124,7 +124,7 @@ class CustomerPayments:
             **self._cards.actions(),
         }
 
-    def _choose_how(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
+    def _choose_how(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> str | None:
         """Without a provider there is one way to pay, and with a payment under way it is that one."""
         invoice = self._invoice(name)
         if invoice is None:
@@ -134,7 +134,7 @@ class CustomerPayments:
             return f"{INTENT}-{under_way.pk}"
         return f"{TRANSFER}-{invoice.pk}" if card_provider() is None else f"{PAY}-{invoice.pk}"
 
-    def _pay_by_card(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
+    def _pay_by_card(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> str | None:
         invoice, provider_name = self._invoice(name), card_provider()
         if invoice is None or provider_name is None:
             return None
@@ -142,7 +142,7 @@ class CustomerPayments:
         intent = order_payment(invoice=invoice.pk, provider=provider_name, return_url=shown.back_url(step), actor=ACTOR)
         return f"{INTENT}-{intent.pk}"
 
-    def _buy(self, name: Name, given: Mapping[str, str], shown: Shown) -> str | None:
+    def _buy(self, name: Name, given: Mapping[str, str], shown: PageDisplay) -> str | None:
         """Order a pack; a second press of the button leads to the payment that waits already."""
         pack = next((each for each in self._packs() if each.pk == name.number), None)
         if pack is None:
@@ -174,8 +174,8 @@ class CustomerPayments:
 
     # Steps -------------------------------------------------------------------------------------------
 
-    def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:
-        """See `ledger.portal.parts.Customer`."""
+    def step(self, name: str, shown: PageDisplay, *, is_back: bool) -> IntermediatePage | None:
+        """See `ledger.portal.parts.PortalCustomer`."""
         verb, _, subject = name.partition("-")
         parts = Name(verb, subject)
         if verb == INTENT or not _opens(parts, shown):
@@ -202,7 +202,7 @@ class CustomerPayments:
         rows = by_subject.get(name.verb)
         return None if rows is None else rows.first()
 
-    def _invoice_step(self, name: Name, shown: Shown) -> Step | None:
+    def _invoice_step(self, name: Name, shown: PageDisplay) -> IntermediatePage | None:
         """Return the ways to pay an invoice, or that nothing is to be paid; None for another customer's invoice, or a draft."""
         texts = TEXTS[shown.language.code]
         rows = Invoice.objects.filter(customer_id=self._customer.pk).exclude(state=Invoice.State.DRAFT)
@@ -211,14 +211,14 @@ class CustomerPayments:
             return None
         if not is_payable(invoice):
             title = texts["pay_title"].format(number=invoice.number)
-            return Step(title=title, text=texts["paid" if invoice.state == Invoice.State.PAID else "nothing_due"])
+            return IntermediatePage(title=title, text=texts["paid" if invoice.state == Invoice.State.PAID else "nothing_due"])
         return self._pay_step(invoice, shown) if name.verb == PAY else self._invoice_transfer(invoice, shown.language)
 
-    def _pay_step(self, invoice: Invoice, shown: Shown) -> Step:
+    def _pay_step(self, invoice: Invoice, shown: PageDisplay) -> IntermediatePage:
         texts = TEXTS[shown.language.code]
         amount = money(invoice.amount_remaining_minor, invoice.currency, shown.language)
         transfer = self._invoice_transfer(invoice, shown.language)
-        return Step(
+        return IntermediatePage(
             title=texts["pay_title"].format(number=invoice.number),
             text=texts["how"].format(amount=amount),
             buttons=[Cell(texts["by_card"], action=shown.action_url(f"{CARD}-{invoice.pk}"))] if card_provider() else [],
@@ -227,7 +227,7 @@ class CustomerPayments:
             caption=transfer.caption,
         )
 
-    def _invoice_transfer(self, invoice: Invoice, language: Language) -> Step:
+    def _invoice_transfer(self, invoice: Invoice, language: Language) -> IntermediatePage:
         seller = seller_of(invoice.seller_id)
         title = TEXTS[language.code]["pay_title"].format(number=invoice.number)
         return _transfer_step(
@@ -239,7 +239,7 @@ class CustomerPayments:
             language,
         )
 
-    def _intent_step(self, intent: PaymentIntent | None, shown: Shown, *, is_back: bool) -> Step | None:
+    def _intent_step(self, intent: PaymentIntent | None, shown: PageDisplay, *, is_back: bool) -> IntermediatePage | None:
         if intent is None:
             return None
         refresh(intent.pk)
@@ -252,20 +252,20 @@ class CustomerPayments:
         state, decline = row.row.state, decline_of(row.row.error)
         can_pay = state == WAITING and bool(row.row.url)
         if can_pay and not is_back:
-            return Step(title=title, text=texts[WAITING], next_url=row.row.url, next_text=texts["next"], goes_on=True)
+            return IntermediatePage(title=title, text=texts[WAITING], next_url=row.row.url, next_text=texts["next"], goes_on=True)
         if state in (REQUESTED, WAITING):
             text = texts[decline or ("not_yet" if can_pay and _is_answered(row.row) else "checking")]
             next_text = texts["again" if decline else "next"]
             if not is_back:
-                return Step(title=title, text=texts[REQUESTED], reload_seconds=SOON_S)
+                return IntermediatePage(title=title, text=texts[REQUESTED], reload_seconds=SOON_S)
             next_url = row.row.url if can_pay else ""
-            return Step(title=title, text=text, next_url=next_url, next_text=next_text, reload_seconds=LATER_S)
+            return IntermediatePage(title=title, text=text, next_url=next_url, next_text=next_text, reload_seconds=LATER_S)
         if state in (FAILED, CANCELED):
             text = texts[decline if decline and state == FAILED else state]
-            return Step(title=title, text=text, buttons=self._again(intent, pack=row.pack_row, shown=shown))
-        return Step(title=title, text=texts[state], reload_seconds=LATER_S if state == PROCESSING else None)
+            return IntermediatePage(title=title, text=text, buttons=self._again(intent, pack=row.pack_row, shown=shown))
+        return IntermediatePage(title=title, text=texts[state], reload_seconds=LATER_S if state == PROCESSING else None)
 
-    def _again(self, intent: PaymentIntent, *, pack: Pack | None, shown: Shown) -> list[Cell]:
+    def _again(self, intent: PaymentIntent, *, pack: Pack | None, shown: PageDisplay) -> list[Cell]:
         """Return the button that begins the same payment anew; none if it is paid by now, or not on sale any more."""
         text = TEXTS[shown.language.code]["again"]
         if pack is not None:
@@ -289,7 +289,7 @@ def _is_answered(intent: PaymentIntent) -> bool:
     return intent.asked_at is not None and timezone.now() - intent.asked_at < timedelta(seconds=FRESH_S)
 
 
-def _opens(name: Name, shown: Shown) -> bool:
+def _opens(name: Name, shown: PageDisplay) -> bool:
     """Return whether the link opens an action or step: one to an invoice opens only the payment of this invoice."""
     if not shown.only_step:
         return True
@@ -313,11 +313,11 @@ def pay_link(customer: Customer, invoice: Invoice) -> str | None:
 
 def _transfer_step(
     title: str, seller: Mapping[str, str], amount_minor: int, currency: str, reference: str, language: Language
-) -> Step:
+) -> IntermediatePage:
     """Return the step that names the seller's account, with the code for a banking app where the transfer is in euro."""
     texts, iban = TEXTS[language.code], seller.get("iban", "")
     if not iban:
-        return Step(title=title, text=texts["no_account"], rows=[(texts["reference"], reference)])
+        return IntermediatePage(title=title, text=texts["no_account"], rows=[(texts["reference"], reference)])
     amount = money(amount_minor, currency, language)
     rows = [
         (texts["holder"], seller["name"]), ("IBAN", grouped(iban)), ("BIC", seller.get("bic", "")), (texts["amount"], amount),
@@ -332,7 +332,7 @@ def _transfer_step(
             amount=Decimal(amount_minor).scaleb(-minor_digits(currency)),
             reference=reference,
         )
-    return Step(
+    return IntermediatePage(
         title=title,
         text=texts["transfer"].format(amount=amount),
         rows=[(label, text) for label, text in rows if text],

@@ -25,7 +25,7 @@ from billing.payments.transfers import NewTransfer, book_transfer
 from billing.rating.money import money_text
 from ledger.staff.approvals import NoStake, Stake, StakeRule
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
@@ -84,7 +84,7 @@ def _came_in(form: Any, booked: PaymentIntent) -> list[Stake]:
     return [Stake(booked.currency, form.request.amount_minor), *bought]
 
 
-class TransferForm(OrderForm, AmountForm[NewTransfer]):
+class IntentTransferForm(OrderForm, AmountForm[NewTransfer]):
     """A transfer that came in for a payment intent."""
 
     stake = StakeRule(_came_in)
@@ -95,7 +95,7 @@ class TransferForm(OrderForm, AmountForm[NewTransfer]):
 def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: PaymentIntent) -> HttpResponse:
     """Show the form of a transfer, then its effect, then book it."""
 
-    def describe(booked: PaymentIntent, form: TransferForm) -> DryRun:
+    def describe(booked: PaymentIntent, form: IntentTransferForm) -> DryRun:
         paid = money_text(form.request.amount_minor, booked.currency)
         purchase = purchase_of(booked)
         if purchase is None:
@@ -108,13 +108,13 @@ def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paym
         return DryRun(sentences=[f"{paid} buys {credits_} for {purchase.holder_id}; {rest} becomes credit of the customer."])
 
     return OrderPage(
-        form=TransferForm.in_currency(
+        form=IntentTransferForm.in_currency(
             intent.currency,
             "What came in.",
-            payment=Shown(label="Transfer", help="The bank's id of the transfer. It is recorded once."),
+            payment=Display(label="Transfer", help="The bank's id of the transfer. It is recorded once."),
             reason=REASON,
-            paid_at=Shown(label="Paid on", help="When the money was in; empty: now."),
-            reference=Shown(help="The text of the transfer."),
+            paid_at=Display(label="Paid on", help="When the money was in; empty: now."),
+            reference=Display(help="The text of the transfer."),
         ),
         collection="payment-intent-transfers",
         about=intent,
@@ -130,7 +130,7 @@ def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paym
     ).view(model_admin, request)
 
 
-class CancellationForm(OrderForm, RequestForm[NewCancellation]):
+class IntentCancellationForm(OrderForm, RequestForm[NewCancellation]):
     """An intent to give up."""
 
     stake = NoStake("It moves no money: the provider is asked to take none.")
@@ -141,7 +141,7 @@ class CancellationForm(OrderForm, RequestForm[NewCancellation]):
 def cancel_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: PaymentIntent) -> HttpResponse:
     """Show the form of a cancellation, then its effect, then record it; the provider is asked after that."""
     return OrderPage(
-        form=CancellationForm,
+        form=IntentCancellationForm,
         collection="payment-intent-cancellations",
         about=intent,
         pointer="/intent",

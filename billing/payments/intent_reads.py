@@ -16,7 +16,7 @@ from billing.reads.pages import page
 
 
 @dataclass(frozen=True, slots=True)
-class TransferOrder:
+class TransferInstructions:
     """What the customer of an intent of the provider `manual` is to transfer, and to whom."""
 
     reference: str
@@ -36,7 +36,7 @@ class IntentRow:
     purchase: int | None
     invoice_payment: int | None
     refunds: Sequence[ProviderRefund]
-    transfer: TransferOrder | None = None
+    transfer: TransferInstructions | None = None
 
     @property
     def pk(self) -> int:
@@ -117,7 +117,7 @@ def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
     ]
 
 
-def _transfers(rows: Sequence[PaymentIntent]) -> dict[int, TransferOrder]:
+def _transfers(rows: Sequence[PaymentIntent]) -> dict[int, TransferInstructions]:
     """Return what is still to be transferred for open intents, by the intent, with a query or two for each seller."""
     invoices: dict[int | None, Invoice] = dict(Invoice.objects.in_bulk({row.invoice_id for row in rows if row.invoice_id}))
     sellers = dict(Customer.objects.filter(pk__in={row.customer_id for row in rows}).values_list("pk", "seller"))
@@ -131,5 +131,5 @@ def _transfers(rows: Sequence[PaymentIntent]) -> dict[int, TransferOrder]:
         else:
             seller, amount_minor, due_date = by_version(invoice.seller_id), invoice.amount_remaining_minor, invoice.due_date
         details = seller.details if seller else {}
-        orders[row.pk] = TransferOrder(reference_of(row.pk), amount_minor, row.currency, details, due_date)
+        orders[row.pk] = TransferInstructions(reference_of(row.pk), amount_minor, row.currency, details, due_date)
     return orders

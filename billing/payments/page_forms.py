@@ -18,7 +18,7 @@ from billing.rating.money import money_text
 from ledger.staff.approvals import NoStake, Stake, StakeRule
 from ledger.staff.credit_amounts import CreditAmountsForm
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.staff.kit.rows import purpose_field
@@ -36,23 +36,23 @@ class PackForm(OrderForm, CreditAmountsForm[NewPack]):
     stake = NoStake("It moves no money: it is an offer, and a purchase by hand has a stake.")
     declared = NewPack
     shows = {
-        "code": Shown(label="Ref", help="Your name for the pack, such as starter."),
-        "name": Shown(help="Shown to customers, and printed on documents."),
-        "credits": Shown(label="Credits"),
-        "bonus": Shown(label="Extra credits, free", required=False),
-        "credit_type": Shown(required=False),
-        "price": Shown(at="/price_minor", label="Price"),
-        "currency": Shown(),
-        "expires_days": Shown(label="Expires after days", help="From when the credits are added; empty: never."),
+        "code": Display(label="Ref", help="Your name for the pack, such as starter."),
+        "name": Display(help="Shown to customers, and printed on documents."),
+        "credits": Display(label="Credits"),
+        "bonus": Display(label="Extra credits, free", required=False),
+        "credit_type": Display(required=False),
+        "price": Display(at="/price_minor", label="Price"),
+        "currency": Display(),
+        "expires_days": Display(label="Expires after days", help="From when the credits are added; empty: never."),
         "reason": REASON,
-        "applies_to": Shown(
+        "applies_to": Display(
             label="Pay only for",
             make=purpose_field,
             help="Without a row: everything. Each further value of a label has a row. No automatic top-up can buy such a pack.",
         ),
-        "valid_from": Shown(label="On sale from", help="Empty: from now on."),
-        "valid_until": Shown(label="On sale until", help="Empty: without an end."),
-        "names": Shown(label="Name in other languages"),
+        "valid_from": Display(label="On sale from", help="Empty: from now on."),
+        "valid_until": Display(label="On sale until", help="Empty: without an end."),
+        "names": Display(label="Name in other languages"),
     }
     folded = ("applies_to", "valid_from", "valid_until", "names")
 
@@ -94,16 +94,16 @@ class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
     )  # fmt: skip
     declared = NewPurchase
     shows = {
-        "pack": Shown(help="Its ref."),
-        "holder_id": Shown(label="Holder", help="Who gets the credits."),
-        "payment": Shown(label="Payment", help="The bank's or provider's id of the payment. A payment makes one purchase."),
-        "paid": Shown(at="/paid_minor", label="Paid", help="Empty: the price of the pack."),
-        "customer": Shown(help="The ref of the customer who paid, if there is one."),
+        "pack": Display(help="Its ref."),
+        "holder_id": Display(label="Holder", help="Who gets the credits."),
+        "payment": Display(label="Payment", help="The bank's or provider's id of the payment. A payment makes one purchase."),
+        "paid": Display(at="/paid_minor", label="Paid", help="Empty: the price of the pack."),
+        "customer": Display(help="The ref of the customer who paid, if there is one."),
         "reason": REASON,
-        "provider": Shown(required=False, help="Who took the money; manual: you have seen it in the account."),
-        "version": Shown(help="Of the pack; empty: the one on sale."),
-        "paid_at": Shown(label="Paid on", help="When the money was in; empty: now."),
-        "reference": Shown(help="What it belongs to in your books."),
+        "provider": Display(required=False, help="Who took the money; manual: you have seen it in the account."),
+        "version": Display(help="Of the pack; empty: the one on sale."),
+        "paid_at": Display(label="Paid on", help="When the money was in; empty: now."),
+        "reference": Display(help="What it belongs to in your books."),
     }
     folded = ("provider", "version", "paid_at", "reference")
 
@@ -177,11 +177,11 @@ class ReturnForm(OrderForm, RequestForm[NewReturn]):
     )
     declared = NewReturn
     shows = {
-        "kind": Shown(label="What happened", words=RETURN_WORDS),
-        "payment": Shown(label="Its id", help="The bank's or provider's id of the refund or dispute."),
-        "amount": Shown(at="/amount_minor", label="Amount", help="Empty: all that is left. A dispute may be larger."),
+        "kind": Display(label="What happened", words=RETURN_WORDS),
+        "payment": Display(label="Its id", help="The bank's or provider's id of the refund or dispute."),
+        "amount": Display(at="/amount_minor", label="Amount", help="Empty: all that is left. A dispute may be larger."),
         "reason": REASON,
-        "returned_at": Shown(label="When", help="Empty: now."),
+        "returned_at": Display(label="When", help="Empty: now."),
     }
     folded = ("returned_at",)
 

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from billing.payments.models import DuePurchase, Pack, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
-from billing.payments.purchase_shares import NOTHING, Share, claim_of, share_of
+from billing.payments.purchase_shares import NOTHING, CreditShares, claim_of, share_of
 from ledger import journal
 from ledger import services as ledger
 from ledger.database.lock_names import PURCHASE
@@ -97,7 +97,7 @@ def _add(holder: Lock, purchase: Purchase, returns: list[PurchaseReturn]) -> Non
         share = -_share_of_dispute(one) if one.kind == Kind.REINSTATED else _share(purchase, one)
         _write(one, share, share, [], 0)
         withheld += share
-    added = Share(purchase.credits, purchase.bonus) - withheld
+    added = CreditShares(purchase.credits, purchase.bonus) - withheld
     paid_minor = purchase.paid_minor - sum(one.signed_minor for one in returns)
     entries = _grant(holder, purchase, added, paid_minor, f"purchase/{purchase.pk}", "Purchase")
     PurchaseGrant.objects.create(purchase_id=purchase.pk, credits=added.credits, bonus=added.bonus, entries=entries)
@@ -113,7 +113,7 @@ def _take(holder: Lock, purchase: Purchase, grant: PurchaseGrant, one: PurchaseR
     entries: Entries = []
     for source, amount in ((PURCHASED, share.credits), (PROMOTIONAL, share.bonus)):
         entries += _revoke(holder, purchase, [each for each in granted if each["source"] == source], amount, key, one)
-    taken = Share(_total(entries, PURCHASED), _total(entries, PROMOTIONAL))
+    taken = CreditShares(_total(entries, PURCHASED), _total(entries, PROMOTIONAL))
     for source, amount in ((PURCHASED, share.credits - taken.credits), (PROMOTIONAL, share.bonus - taken.bonus)):
         entries += _claim(holder, purchase, [each for each in granted if each["source"] == source], amount, key, one)
     _write(one, share, taken, entries, claim_of(one.amount_minor, share, taken))
@@ -122,8 +122,8 @@ def _take(holder: Lock, purchase: Purchase, grant: PurchaseGrant, one: PurchaseR
 def _give_again(holder: Lock, purchase: Purchase, one: PurchaseReturn) -> None:
     """Grant again what the dispute that was won had taken, then and since, and claim no more."""
     before = ReturnSettlement.objects.get(purchase_return_id=_dispute_of(one).pk)
-    share, key = Share(before.share_credits, before.share_bonus), f"purchase/{purchase.pk}/return/{one.pk}"
-    taken = Share(before.taken_credits, before.taken_bonus)
+    share, key = CreditShares(before.share_credits, before.share_bonus), f"purchase/{purchase.pk}/return/{one.pk}"
+    taken = CreditShares(before.taken_credits, before.taken_bonus)
     for claim in [each for each in before.entries if "claim" in each]:
         taken += _settled_of(holder, purchase, claim, key, one)
     claim_minor = claim_of(one.amount_minor, share, taken)
@@ -131,7 +131,7 @@ def _give_again(holder: Lock, purchase: Purchase, one: PurchaseReturn) -> None:
     _write(one, -share, -taken, entries, -claim_minor)
 
 
-def _write(one: PurchaseReturn, share: Share, taken: Share, entries: Entries, claim_minor: int) -> None:
+def _write(one: PurchaseReturn, share: CreditShares, taken: CreditShares, entries: Entries, claim_minor: int) -> None:
     ReturnSettlement.objects.create(
         purchase_return_id=one.pk,
         purchase_id=one.purchase_id,
@@ -144,13 +144,13 @@ def _write(one: PurchaseReturn, share: Share, taken: Share, entries: Entries, cl
     )
 
 
-def _share(purchase: Purchase, one: PurchaseReturn) -> Share:
+def _share(purchase: Purchase, one: PurchaseReturn) -> CreditShares:
     """Return what the money of a return had bought, beyond what settled returns cover."""
     returned = sum(each.signed_minor for each in PurchaseReturn.objects.filter(purchase_id=purchase.pk, pk__lte=one.pk))
     covered = NOTHING
     for settled in ReturnSettlement.objects.filter(purchase_id=purchase.pk):
-        covered += Share(settled.share_credits, settled.share_bonus)
-    bought = Share(purchase.credits, purchase.bonus)
+        covered += CreditShares(settled.share_credits, settled.share_bonus)
+    bought = CreditShares(purchase.credits, purchase.bonus)
     return share_of(bought, paid_minor=purchase.paid_minor, returned_minor=returned, covered=covered)
 
 
@@ -158,15 +158,15 @@ def _dispute_of(one: PurchaseReturn) -> PurchaseReturn:
     return PurchaseReturn.objects.get(purchase_id=one.purchase_id, kind=Kind.DISPUTE, payment=one.payment)
 
 
-def _share_of_dispute(one: PurchaseReturn) -> Share:
+def _share_of_dispute(one: PurchaseReturn) -> CreditShares:
     settled = ReturnSettlement.objects.get(purchase_return_id=_dispute_of(one).pk)
-    return Share(settled.share_credits, settled.share_bonus)
+    return CreditShares(settled.share_credits, settled.share_bonus)
 
 
 # The ledger's entries --------------------------------------------------------------------------------
 
 
-def _grant(holder: Lock, purchase: Purchase, added: Share, paid_minor: int, key: str, reason: str) -> Entries:
+def _grant(holder: Lock, purchase: Purchase, added: CreditShares, paid_minor: int, key: str, reason: str) -> Entries:
     """Grant these credits; the purchased ones carry what was paid for them."""
     pack = Pack.objects.get(pk=purchase.pack_id)
     expires_at = None
@@ -230,7 +230,7 @@ def _claim(holder: Lock, purchase: Purchase, granted: Entries, amount: int, key:
     return [] if entry is None else [{"source": source, "sequence": entry.sequence, "amount": 0, "claim": amount}]
 
 
-def _settled_of(holder: Lock, purchase: Purchase, claim: dict[str, Any], key: str, one: PurchaseReturn) -> Share:
+def _settled_of(holder: Lock, purchase: Purchase, claim: dict[str, Any], key: str, one: PurchaseReturn) -> CreditShares:
     """Withdraw what is left of a claim; return what was taken back of it."""
     entry = ledger.end_claim_under(
         holder,
@@ -242,7 +242,7 @@ def _settled_of(holder: Lock, purchase: Purchase, claim: dict[str, Any], key: st
     )
     assert entry.counterpart is not None
     settled = claim["claim"] - entry.counterpart["amount"]
-    return Share(settled, 0) if claim["source"] == PURCHASED else Share(0, settled)
+    return CreditShares(settled, 0) if claim["source"] == PURCHASED else CreditShares(0, settled)
 
 
 def _account_of(purchase: Purchase) -> dict[str, Any]:

@@ -7,26 +7,26 @@ from billing.rating.money import round_half_up
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CreditShares:
     """Purchased and promotional credits."""
 
     credits: int
     bonus: int
 
-    def __add__(self, other: "Share") -> "Share":
-        return Share(self.credits + other.credits, self.bonus + other.bonus)
+    def __add__(self, other: "CreditShares") -> "CreditShares":
+        return CreditShares(self.credits + other.credits, self.bonus + other.bonus)
 
-    def __sub__(self, other: "Share") -> "Share":
-        return Share(self.credits - other.credits, self.bonus - other.bonus)
+    def __sub__(self, other: "CreditShares") -> "CreditShares":
+        return CreditShares(self.credits - other.credits, self.bonus - other.bonus)
 
-    def __neg__(self) -> "Share":
-        return Share(-self.credits, -self.bonus)
-
-
-NOTHING = Share(0, 0)
+    def __neg__(self) -> "CreditShares":
+        return CreditShares(-self.credits, -self.bonus)
 
 
-def share_of(bought: Share, *, paid_minor: int, returned_minor: int, covered: Share) -> Share:
+NOTHING = CreditShares(0, 0)
+
+
+def share_of(bought: CreditShares, *, paid_minor: int, returned_minor: int, covered: CreditShares) -> CreditShares:
     """Return the credits that a return covers, beyond those that earlier returns cover.
 
     In proportion to all returned money, rounded down; a return of the rest covers all that is left, so that no credit is lost.
@@ -37,12 +37,12 @@ def share_of(bought: Share, *, paid_minor: int, returned_minor: int, covered: Sh
         covered: the credits that the returns before it cover.
     """
     part = min(returned_minor, paid_minor)
-    target = Share(bought.credits * part // paid_minor, bought.bonus * part // paid_minor)
+    target = CreditShares(bought.credits * part // paid_minor, bought.bonus * part // paid_minor)
     more = target - covered
-    return Share(max(0, more.credits), max(0, more.bonus))
+    return CreditShares(max(0, more.credits), max(0, more.bonus))
 
 
-def claim_of(amount_minor: int, share: Share, taken: Share) -> int:
+def claim_of(amount_minor: int, share: CreditShares, taken: CreditShares) -> int:
     """Return the part of the returned money whose credits were gone already, in minor units. Promotional credits cost nothing."""
     if not share.credits:
         return 0

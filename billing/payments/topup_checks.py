@@ -22,7 +22,7 @@ from billing.payments.intent_orders import order_payment
 from billing.payments.models import OPEN_INTENT, DuePurchase, Pack, PaymentIntent, Purchase, PurchaseGrant, TopUp
 from billing.payments.packs import MAX_PACKS, pack_on_sale
 from billing.payments.providers.interface import CANCELED, FAILED
-from billing.payments.topup_rules import Attempt, Terms, is_paused, packs_to_buy, period_begins, waits
+from billing.payments.topup_rules import TopUpAttempt, TopUpTerms, is_paused, packs_to_buy, period_begins, waits
 from ledger import services as ledger
 from ledger.database.lock_names import TOP_UP
 from ledger.database.locks import holder_lock
@@ -142,21 +142,21 @@ def packs_due(row: TopUp, available: int, now: datetime) -> tuple[Pack, int]:
     return pack, packs
 
 
-def terms_of(row: TopUp) -> Terms:
+def terms_of(row: TopUp) -> TopUpTerms:
     """Return the terms of a top-up."""
-    return Terms(
+    return TopUpTerms(
         threshold=row.threshold, packs=row.packs, up_to=row.up_to, cap_minor=row.cap_minor, cap_period=row.cap_period,
         cooldown_seconds=row.cooldown_seconds, declines=row.declines,
     )  # fmt: skip
 
 
-def attempts_of(row: TopUp) -> list[Attempt]:
+def attempts_of(row: TopUp) -> list[TopUpAttempt]:
     """Return the last payments of the top-up since it was resumed, the newest first; those that were given up do not count."""
     intents = PaymentIntent.objects.filter(top_up_id=row.pk).exclude(state=CANCELED)
     if row.resumed_at is not None:
         intents = intents.filter(Q(recorded_at__gte=row.resumed_at) | Q(state__in=OPEN_INTENT))
     return [
-        Attempt(each.recorded_at, each.amount_minor, each.state in OPEN_INTENT, each.state == FAILED)
+        TopUpAttempt(each.recorded_at, each.amount_minor, each.state in OPEN_INTENT, each.state == FAILED)
         for each in intents.order_by("-pk")[: row.declines]
     ]
 

@@ -9,7 +9,7 @@ PERIODS: Final = ("day", "week", "month")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TopUpTerms:
     """When an account is topped up, and how far; credits in the smallest unit, money in minor units."""
 
     threshold: int
@@ -22,7 +22,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TopUpAttempt:
     """A payment of the top-up: when it began, what was asked for, and how it stands."""
 
     at: datetime
@@ -31,7 +31,9 @@ class Attempt:
     is_failed: bool
 
 
-def packs_to_buy(terms: Terms, *, available: int, credits_of_pack: int, price_minor: int, spent_minor: int, most: int) -> int:
+def packs_to_buy(
+    terms: TopUpTerms, *, available: int, credits_of_pack: int, price_minor: int, spent_minor: int, most: int
+) -> int:
     """Return how many packs are bought; 0 if the account has enough, or the cap leaves no room for one.
 
     Args:
@@ -47,7 +49,7 @@ def packs_to_buy(terms: Terms, *, available: int, credits_of_pack: int, price_mi
     return min(wanted, room, most)
 
 
-def is_paused(terms: Terms, attempts: Sequence[Attempt]) -> bool:
+def is_paused(terms: TopUpTerms, attempts: Sequence[TopUpAttempt]) -> bool:
     """Return whether the last payments were all declined, as many as the terms say, so that a person has to look.
 
     Args:
@@ -57,7 +59,7 @@ def is_paused(terms: Terms, attempts: Sequence[Attempt]) -> bool:
     return len(last) == terms.declines and all(each.is_failed for each in last)
 
 
-def waits(terms: Terms, attempts: Sequence[Attempt], now: datetime) -> bool:
+def waits(terms: TopUpTerms, attempts: Sequence[TopUpAttempt], now: datetime) -> bool:
     """Return whether a payment is under way, or the last one began less than the cooldown ago."""
     if not attempts:
         return False

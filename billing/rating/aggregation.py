@@ -69,7 +69,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class RatingInput:
     """The input of a rating: a quantity and, for percentages, the number of events and the free part.
 
     Args:
@@ -95,9 +95,9 @@ class Usage:
     raised: Fraction = Fraction(0)
     lowered: Fraction = Fraction(0)
     measured: Fraction | None = None
-    parts: tuple["Usage", ...] = ()
+    parts: tuple["RatingInput", ...] = ()
     levels: tuple[tuple[Fraction, Fraction], ...] = ()
-    groups: tuple[tuple[Group, "Usage"], ...] = ()
+    groups: tuple[tuple[Group, "RatingInput"], ...] = ()
     by_rate: tuple[tuple[str | None, int], ...] = field(default=(), compare=False)
 
     def as_stored(self) -> dict[str, Any]:
@@ -115,10 +115,10 @@ class Usage:
         return stored | ({"parts": [part.as_stored() for part in self.parts]} if self.parts else {})
 
 
-def stored_usage(known: Mapping[str, Any]) -> Usage:
+def stored_usage(known: Mapping[str, Any]) -> RatingInput:
     """Return the usage of the data that a claim stores."""
     measured = known.get("measured")
-    return Usage(
+    return RatingInput(
         Fraction(known["quantity"]),
         known["events"],
         Fraction(known["free_quantity"]),
@@ -142,7 +142,7 @@ class Days:
     zone: ZoneInfo
 
 
-def usage_of_levels(days_by_level: Iterable[tuple[Fraction, int]], of: int, events: int) -> Usage:
+def usage_of_levels(days_by_level: Iterable[tuple[Fraction, int]], of: int, events: int) -> RatingInput:
     """Return the usage of levels of days.
 
     Args:
@@ -150,7 +150,7 @@ def usage_of_levels(days_by_level: Iterable[tuple[Fraction, int]], of: int, even
         of: the days of the full period.
     """
     levels = tuple(sorted((level, Fraction(days, of)) for level, days in days_by_level if days))
-    return Usage(sum((level * share for level, share in levels), Fraction(0)), events, levels=levels)
+    return RatingInput(sum((level * share for level, share in levels), Fraction(0)), events, levels=levels)
 
 
 def daily_usage(
@@ -160,7 +160,7 @@ def daily_usage(
     property_name: str | None = None,
     filters: Filters = (),
     held_before: Decimal = Decimal(0),
-) -> Usage:
+) -> RatingInput:
     """Return the levels of the days: a day has the last level that was reported up to its end.
 
     Args:
@@ -177,18 +177,20 @@ def daily_usage(
     return usage_of_levels(days_by_level.items(), days.of, inside)
 
 
-def together(parts: Sequence[Usage]) -> Usage:
+def together(parts: Sequence[RatingInput]) -> RatingInput:
     """Return the usage of all buckets of a price as one; of a price without buckets, its usage."""
     if len(parts) == 1:
         return parts[0]
-    return Usage(sum((part.quantity for part in parts), Fraction(0)), sum(part.events for part in parts), parts=tuple(parts))
+    return RatingInput(
+        sum((part.quantity for part in parts), Fraction(0)), sum(part.events for part in parts), parts=tuple(parts)
+    )
 
 
-def grouped(by_group: Mapping[Group, Usage]) -> Usage:
+def grouped(by_group: Mapping[Group, RatingInput]) -> RatingInput:
     """Return the usage of all groups of a price as one; a group without counted events does not exist."""
     groups = tuple((group, by_group[group]) for group in in_order(by_group) if by_group[group].events)
     of_groups = [usage for _, usage in groups]
-    return Usage(sum((one.quantity for one in of_groups), Fraction(0)), sum(one.events for one in of_groups), groups=groups)
+    return RatingInput(sum((one.quantity for one in of_groups), Fraction(0)), sum(one.events for one in of_groups), groups=groups)
 
 
 def in_order(groups: Iterable[Group]) -> list[Group]:
@@ -312,7 +314,7 @@ def percentage_usage(
     property_name: str | None = None,
     filters: Filters = (),
     charge: EventCharge | None = None,
-) -> Usage:
+) -> RatingInput:
     """Return the sum of a percentage price with its free part: events are free until either allowance is exceeded.
 
     The event that exceeds the free amount is free up to that amount and pays its fixed fee. The event that exceeds the free
@@ -328,11 +330,11 @@ def percentage_usage(
     free_quantity, free_count = Fraction(0), 0
     if free_events is not None or free_amount is not None:
         free_quantity, free_count = _free_part(numbers, free_events, free_amount)
-    usage = Usage(total, len(numbers), free_quantity, free_count)
+    usage = RatingInput(total, len(numbers), free_quantity, free_count)
     return usage if charge is None else bounded_usage(usage, _paying(numbers, usage), charge)
 
 
-def bounded_usage(usage: Usage, paying: Iterable[Fraction], charge: EventCharge) -> Usage:
+def bounded_usage(usage: RatingInput, paying: Iterable[Fraction], charge: EventCharge) -> RatingInput:
     """Return usage with the money that bounds per event add and take off.
 
     Args:
@@ -343,7 +345,7 @@ def bounded_usage(usage: Usage, paying: Iterable[Fraction], charge: EventCharge)
     return replace(usage, raised=raised, lowered=raised - sum(corrections, Fraction(0)))
 
 
-def _paying(numbers: Sequence[Fraction], usage: Usage) -> Iterator[Fraction]:
+def _paying(numbers: Sequence[Fraction], usage: RatingInput) -> Iterator[Fraction]:
     """Yield the amount that each event pays for: the first one beyond the allowance pays for the rest of its amount."""
     partly_free = usage.free_quantity - sum(numbers[: usage.free_events], Fraction(0))
     for number in numbers[usage.free_events :]:

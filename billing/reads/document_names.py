@@ -102,7 +102,7 @@ def _price_name(price: Price, language: str) -> str:
     return name_in(language, key=price.key, name=price.definition.get("name"), names=price.definition.get("names", {}))
 
 
-class Discount(NamedTuple):
+class NamedDiscount(NamedTuple):
     """What a coupon took off, with the coupon's name in the document's language."""
 
     coupon: str
@@ -110,18 +110,18 @@ class Discount(NamedTuple):
     amount_minor: int
 
 
-def discounts_of(invoices: Sequence[Invoice], languages: Mapping[int, str]) -> dict[int, list[Discount]]:
+def discounts_of(invoices: Sequence[Invoice], languages: Mapping[int, str]) -> dict[int, list[NamedDiscount]]:
     """Return what each coupon took off each invoice, by the invoices' ids, in the order of the uses; voided ones included."""
     uses = CouponUse.objects.filter(invoice_id__in=[invoice.pk for invoice in invoices], amount_minor__gt=0)
-    discounts: dict[int, list[Discount]] = {invoice.pk: [] for invoice in invoices}
-    taken: dict[tuple[int, int], Discount] = {}
+    discounts: dict[int, list[NamedDiscount]] = {invoice.pk: [] for invoice in invoices}
+    taken: dict[tuple[int, int], NamedDiscount] = {}
     for use in uses.select_related("customer_coupon__coupon").order_by("pk"):
         coupon = use.customer_coupon.coupon
         name = name_in(languages[use.invoice_id], key=coupon.code, name=coupon.name, names=coupon.names)
         # On a consolidated invoice several subscriptions may use it.
         key = use.invoice_id, coupon.pk
         before_minor = taken[key].amount_minor if key in taken else 0
-        taken[key] = Discount(coupon.code, name, before_minor + use.amount_minor)
+        taken[key] = NamedDiscount(coupon.code, name, before_minor + use.amount_minor)
     for (invoice_id, _), discount in taken.items():
         discounts[invoice_id].append(discount)
     return discounts

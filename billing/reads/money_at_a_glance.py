@@ -43,7 +43,7 @@ _RECEIVED: Final = """
 PAYMENTS: Final = _RECEIVED.format(table="billing_invoicepayment", minor="amount_minor", most=MOST_PAYMENTS)
 
 
-class Sums(NamedTuple):
+class CurrencySums(NamedTuple):
     """Sums of minor units by currency, of how many rows, and whether these are all."""
 
     minor: Mapping[str, int]
@@ -72,7 +72,7 @@ class Received(NamedTuple):
     minor: int
 
 
-class Debt(NamedTuple):
+class CustomerDebt(NamedTuple):
     """What a customer owes in a currency, in minor units: of how many open invoices, and how much of it is overdue."""
 
     customer_id: int
@@ -83,7 +83,7 @@ class Debt(NamedTuple):
     overdue_invoices: int = 0
     first_due: date | None = None
 
-    def plus(self, minor: int, due: date | None, *, is_late: bool) -> "Debt":
+    def plus(self, minor: int, due: date | None, *, is_late: bool) -> "CustomerDebt":
         """Return the debt with one more invoice."""
         return self._replace(
             minor=self.minor + minor,
@@ -97,12 +97,12 @@ class Debt(NamedTuple):
 class Debts(NamedTuple):
     """The debts of customers, and whether these are all."""
 
-    rows: list[Debt]
+    rows: list[CustomerDebt]
     is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Money:
+class MonthMoney:
     """What came in and what was invoiced since a month began; `is_whole` if no invoice was left out."""
 
     issued: list[Issued]
@@ -117,23 +117,23 @@ def sales_sql(sales: additions.Sales) -> str:
     return _RECEIVED.format(table=sales.table, minor=sales.minor, most=MOST_PAYMENTS)
 
 
-def unpaid() -> Sums:
+def unpaid() -> CurrencySums:
     """Return what is still to be paid of open invoices, those that are due first."""
     return _sums(Invoice.objects.filter(state=Invoice.State.OPEN, amount_due_minor__gt=0))
 
 
-def overdue() -> Sums:
+def overdue() -> CurrencySums:
     """Return what is still to be paid of invoices past their due date, and the first of these dates."""
     return _sums(Invoice.objects.filter(is_overdue()))
 
 
-def _sums(invoices: Any) -> Sums:
+def _sums(invoices: Any) -> CurrencySums:
     left = F("amount_due_minor") - F("amount_paid_minor")
     page_rows = list(invoices.order_by("due_date", "id").values_list("currency", left, "due_date")[: MOST_INVOICES + 1])
     minor: Counter[str] = Counter()
     for currency, rest, _ in page_rows[:MOST_INVOICES]:
         minor[currency] += rest
-    return Sums(
+    return CurrencySums(
         minor, min(len(page_rows), MOST_INVOICES), len(page_rows) <= MOST_INVOICES, page_rows[0][2] if page_rows else None
     )
 
@@ -151,17 +151,17 @@ def debts(*, customer_id: int | None = None) -> Debts:
     is_late = ExpressionWrapper(is_overdue(), output_field=BooleanField())
     columns = ("customer_id", "currency", F("amount_due_minor") - F("amount_paid_minor"), "due_date", is_late)
     page_rows = list(invoices.values_list(*columns)[: MOST_INVOICES + 1])
-    sums: dict[tuple[int, str], Debt] = {}
+    sums: dict[tuple[int, str], CustomerDebt] = {}
     for customer, currency, left, due, late in page_rows[:MOST_INVOICES]:
-        sums[customer, currency] = sums.get((customer, currency), Debt(customer, currency)).plus(left, due, is_late=late)
+        sums[customer, currency] = sums.get((customer, currency), CustomerDebt(customer, currency)).plus(left, due, is_late=late)
     return Debts(sorted(sums.values(), key=lambda debt: (-debt.minor, debt.customer_id)), len(page_rows) <= MOST_INVOICES)
 
 
-def money_since(month: date) -> Money:
+def money_since(month: date) -> MonthMoney:
     """Return the money of that month and of those after it, by month and currency."""
     named = {"since": month}
     issued = fetch_rows(Issued, ISSUED, named)
-    return Money(
+    return MonthMoney(
         issued,
         fetch_rows(Received, PAYMENTS, named),
         {what: fetch_rows(Received, sales_sql(each), named) for what, each in additions.SALES.items()},

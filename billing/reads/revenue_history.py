@@ -76,7 +76,7 @@ IsOn = Callable[[datetime, datetime | None, ZoneInfo], bool]
 """Whether a coupon that lasts from the first to the second instant counts, for a subscription in that zone."""
 
 
-class Item(NamedTuple):
+class PricedItem(NamedTuple):
     """A recurring price at a quantity."""
 
     customer_id: int
@@ -98,11 +98,11 @@ class Version(NamedTuple):
     until: int | None
 
     @property
-    def item(self) -> Item:
-        return Item(*self[:5])
+    def item(self) -> PricedItem:
+        return PricedItem(*self[:5])
 
 
-class Plan(NamedTuple):
+class RevenuePlan(NamedTuple):
     """What the value of an item needs of its plan."""
 
     code: str
@@ -129,17 +129,17 @@ class Segment(NamedTuple):
 
 
 @dataclass(slots=True)
-class Terms:
+class RevenueTerms:
     """Prices, plans and coupons of the subscriptions at hand, each read once."""
 
-    plans: dict[int, Plan]
+    plans: dict[int, RevenuePlan]
     prices: dict[int, tuple[str, Any]]
     coupons: dict[int, list[HeldCoupon]]
     contracts: dict[int, Contract]
     _monthly: dict[tuple[int, Decimal], Fraction] = field(default_factory=dict)
     _values: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
-    def minor(self, items: Sequence[Item], coupons: Iterable[CouponTerms]) -> int:
+    def minor(self, items: Sequence[PricedItem], coupons: Iterable[CouponTerms]) -> int:
         """Return what the items of a subscription bring a month."""
         key = (tuple((item.price_id, item.quantity) for item in items), tuple(coupons))
         known = self._values.get(key)
@@ -152,13 +152,13 @@ class Terms:
             self._values[key] = known
         return known
 
-    def _share_without_tax(self, items: Sequence[Item]) -> Fraction:
+    def _share_without_tax(self, items: Sequence[PricedItem]) -> Fraction:
         """Return what is left of amounts that include tax, by the rates of the items."""
         amounts = [(self._monthly_of(item), self.prices[item.price_id][1].tax_rate) for item in items]
         with_tax = sum(amount for amount, _ in amounts)
         return sum(amount / (1 + Fraction(rate) / 100) for amount, rate in amounts) / with_tax if with_tax else Fraction(1)
 
-    def _monthly_of(self, item: Item) -> Fraction:
+    def _monthly_of(self, item: PricedItem) -> Fraction:
         known = self._monthly.get((item.price_id, item.quantity))
         if known is None:
             plan = self.plans[item.plan_id]
@@ -168,7 +168,7 @@ class Terms:
         return known
 
 
-def terms_of(items: Iterable[Item | Version], *, customers: Sequence[int] | None) -> Terms:
+def terms_of(items: Iterable[PricedItem | Version], *, customers: Sequence[int] | None) -> RevenueTerms:
     """Read the terms of items.
 
     Args:
@@ -181,11 +181,11 @@ def terms_of(items: Iterable[Item | Version], *, customers: Sequence[int] | None
     for held in fetch_rows(_held_coupon, COUPONS, {"customers": customers}):
         coupons.setdefault(held.customer_id, []).append(held)
     discounted = list({item.subscription_id for item in items if item.customer_id in coupons})
-    return Terms(dict(plans), dict(prices), coupons, dict(fetch_rows(_contract, CONTRACTS, [discounted])))
+    return RevenueTerms(dict(plans), dict(prices), coupons, dict(fetch_rows(_contract, CONTRACTS, [discounted])))
 
 
-def _plan(pk: int, code: str, currency: str, unit: str, count: int, tax_behavior: str) -> tuple[int, Plan]:
-    return pk, Plan(code, currency, Interval(IntervalUnit(unit), count), tax_behavior)
+def _plan(pk: int, code: str, currency: str, unit: str, count: int, tax_behavior: str) -> tuple[int, RevenuePlan]:
+    return pk, RevenuePlan(code, currency, Interval(IntervalUnit(unit), count), tax_behavior)
 
 
 def _price(pk: int, key: str, definition: str) -> tuple[int, tuple[str, Any]]:
@@ -214,7 +214,7 @@ def _held_coupon(
 # Now -------------------------------------------------------------------------------------------------
 
 
-def minor_now(items: Iterable[Item], *, now: datetime) -> dict[int, int]:
+def minor_now(items: Iterable[PricedItem], *, now: datetime) -> dict[int, int]:
     """Return what subscriptions bring a month, by their ids.
 
     Args:
@@ -230,7 +230,7 @@ def minor_now(items: Iterable[Item], *, now: datetime) -> dict[int, int]:
     return found
 
 
-def _values(terms: Terms, customer_id: int, parts: dict[int, list[Item]], is_on: IsOn) -> dict[int, int]:
+def _values(terms: RevenueTerms, customer_id: int, parts: dict[int, list[PricedItem]], is_on: IsOn) -> dict[int, int]:
     """Return the value of each subscription of a customer at one time, the oldest first."""
     held = terms.coupons.get(customer_id, [])
     given: set[str] = set()
@@ -250,7 +250,7 @@ def _values(terms: Terms, customer_id: int, parts: dict[int, list[Item]], is_on:
     return found
 
 
-def _is_usable(coupon: HeldCoupon, subscription_id: int, plan: Plan) -> bool:
+def _is_usable(coupon: HeldCoupon, subscription_id: int, plan: RevenuePlan) -> bool:
     is_theirs = coupon.subscription_id in (None, subscription_id) and coupon.currency in ("", plan.currency)
     return is_theirs and (not coupon.terms.plans or plan.code in coupon.terms.plans)
 
@@ -343,7 +343,7 @@ def _trial(pk: int, ends: int, recorded: list[int | None], moved_to: list[int | 
 
 
 def _segments(
-    terms: Terms, trials: dict[int, Trial], customer_id: int, parts: dict[int, list[Version]], last: int
+    terms: RevenueTerms, trials: dict[int, Trial], customer_id: int, parts: dict[int, list[Version]], last: int
 ) -> Iterator[Segment]:
     """Yield what each of the subscriptions brings, for stretches of months in which nothing changes."""
     for since, until in pairwise(_edges(terms, trials, parts, last)):
@@ -359,7 +359,7 @@ def _segments(
                 yield Segment(plan.code, plan.currency, since, until, minor)
 
 
-def _edges(terms: Terms, trials: dict[int, Trial], parts: dict[int, list[Version]], last: int) -> list[int]:
+def _edges(terms: RevenueTerms, trials: dict[int, Trial], parts: dict[int, list[Version]], last: int) -> list[int]:
     """Return the months in which something of the subscriptions changes, in order, and the month after the last."""
     found: set[int] = set()
     for pk, part in parts.items():

@@ -17,7 +17,7 @@ from billing.models import Amendment, Charge, Customer, Plan, Subscription
 from billing.models.columns import first_of
 from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
 from billing.reads.pages import page
-from billing.reads.revenue_history import Item, minor_now
+from billing.reads.revenue_history import PricedItem, minor_now
 from ledger import conf
 from ledger.database.statements import fetch_rows
 from ledger.services import time_of
@@ -284,7 +284,7 @@ def monthly_minor(rows: Iterable[SubscriptionRow]) -> dict[int, int]:
     that is not charged now brings 0. See docs/explanation/billing.md.
     """
     ids, now = [row.id for row in rows], timezone.now()
-    found = minor_now(fetch_rows(Item, _by_clocks(RECURRING), {"ids": ids, "now": now}), now=now)
+    found = minor_now(fetch_rows(PricedItem, _by_clocks(RECURRING), {"ids": ids, "now": now}), now=now)
     return {pk: found.get(pk, 0) for pk in ids}
 
 
@@ -302,7 +302,7 @@ class PlanIncome:
 def monthly_by_plan(*, most: int) -> tuple[list[PlanIncome], bool]:
     """Return what each plan brings a month now, the most first, and whether all subscriptions count: the newest `most` do."""
     ids, now = list(Subscription.objects.order_by("-pk").values_list("pk", flat=True)[: most + 1]), timezone.now()
-    items = fetch_rows(Item, _by_clocks(RECURRING), {"ids": ids[:most], "now": now})
+    items = fetch_rows(PricedItem, _by_clocks(RECURRING), {"ids": ids[:most], "now": now})
     plan_of = {item.subscription_id: item.plan_id for item in items}
     plans = Plan.objects.in_bulk(set(plan_of.values()))
     sums: dict[tuple[str, str], PlanIncome] = {}

@@ -23,7 +23,7 @@ from ledger.staff.kit.bounded_reads import FilteredRows
 from ledger.staff.kit.cells import row_link, row_url
 from ledger.staff.kit.columns import Column
 from ledger.staff.kit.filters import choice, text
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
@@ -119,7 +119,7 @@ class BookingForm(OrderForm, RequestForm[ReceiptBooking]):
     declared = ReceiptBooking
     stake = RECEIVED
     shows = {
-        "target": Shown(label="For", help="The number of the invoice, or the reference of the payment intent (RF…)."),
+        "target": Display(label="For", help="The number of the invoice, or the reference of the payment intent (RF…)."),
         "reason": REASON,
     }
 
@@ -156,7 +156,7 @@ class SetAsideForm(OrderForm, RequestForm[ReceiptSetAside]):
 
     declared = ReceiptSetAside
     stake = RECEIVED
-    shows = {"reason": Shown(label="Reason", help="What the money is, for later questions.")}
+    shows = {"reason": Display(label="Reason", help="What the money is, for later questions.")}
 
 
 def set_aside_view(model_admin: ReadOnlyAdmin, request: HttpRequest, receipt: BankReceipt) -> HttpResponse:

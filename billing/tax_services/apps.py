@@ -8,7 +8,7 @@ from django.core.checks import CheckMessage, Error, register
 from ledger import applications
 
 if TYPE_CHECKING:
-    from billing.orders.vat_lookups import Lookup
+    from billing.orders.vat_lookups import VatAnswer
 
 
 class TaxServicesConfig(applications.LedgerApplication):
@@ -39,7 +39,7 @@ def check_package(app_configs: Any, **options: Any) -> list[CheckMessage]:
     return [Error("LEDGER_VIES_URL needs the package 'httpx'.", hint=hint, id="billing.E004")]
 
 
-def _look_up(vat_id: str, requester: str) -> "Lookup":
+def _look_up(vat_id: str, requester: str) -> "VatAnswer":
     from billing.tax_services import vies
 
     return vies.look_up(vat_id, requester=requester)

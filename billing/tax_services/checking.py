@@ -9,7 +9,7 @@ from typing import Final
 from django.db import Error, connection
 
 from billing.models import Customer, VatCheck
-from billing.orders.vat_lookups import Lookup, is_looked_up, keep, keep_new, requester_of
+from billing.orders.vat_lookups import VatAnswer, is_looked_up, keep, keep_new, requester_of
 from billing.rating.vat import EU
 from billing.tax_services import vies
 from ledger import conf
@@ -103,7 +103,7 @@ def _take() -> tuple[int, int] | None:
     return rows[0] if rows else None
 
 
-def _check(customer_id: int, tries: int) -> Lookup | None:
+def _check(customer_id: int, tries: int) -> VatAnswer | None:
     """Look an id up and keep what was said; None if the customer has none, or another one by now."""
     customer = Customer.objects.filter(pk=customer_id).first()
     if customer is None:

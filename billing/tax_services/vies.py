@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
-from billing.orders.vat_lookups import Lookup
+from billing.orders.vat_lookups import VatAnswer
 from billing.rating.vat import LookupOutcome
 from ledger import conf
 
@@ -41,7 +41,7 @@ OF_THE_SERVICE: Final = frozenset({TIME_OUT, NO_CONNECTION, "SERVICE_UNAVAILABLE
 _free: Final = threading.BoundedSemaphore(AT_ONCE)
 
 
-def look_up(vat_id: str, *, requester: str = "", timeout_s: float = WRITE_TIMEOUT_S) -> Lookup:
+def look_up(vat_id: str, *, requester: str = "", timeout_s: float = WRITE_TIMEOUT_S) -> VatAnswer:
     """Ask VIES about a VAT id of the EU, once; never raises. It opens no transaction, and takes no lock of the database.
 
     Args:
@@ -60,7 +60,7 @@ def look_up(vat_id: str, *, requester: str = "", timeout_s: float = WRITE_TIMEOU
         finally:
             _free.release()
     outcome = answer.pop("outcome", LookupOutcome.UNAVAILABLE)
-    return Lookup(vat_id=vat_id, outcome=outcome, asked_at=asked_at, requester=requester, **answer)
+    return VatAnswer(vat_id=vat_id, outcome=outcome, asked_at=asked_at, requester=requester, **answer)
 
 
 class _NoAnswer(Exception):

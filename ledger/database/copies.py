@@ -43,14 +43,14 @@ FORMATS: Final = tuple(FORMS)
 
 
 @dataclass(frozen=True)
-class Field:
+class FileColumn:
     """One column of a file: its expression in SQL, and how it is written."""
 
     sql: str
     form: Form = "plain"
 
 
-def select(fields: Mapping[str, Field], rows: str, file_format: str) -> str:
+def select(fields: Mapping[str, FileColumn], rows: str, file_format: str) -> str:
     """Return the query whose columns are the fields.
 
     Args:

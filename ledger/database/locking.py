@@ -249,7 +249,7 @@ Item = TypeVar("Item")
 LOOK_EVERY_S: Final = 0.2
 
 
-class Turn(Enum):
+class TurnResult(Enum):
     """The results of a worker's act with a meaning; any other result means that the item is done."""
 
     BUSY = "busy"
@@ -288,11 +288,11 @@ def share(
     busy: dict[Item, None] = {}
     for tries_left in range(retries, -1, -1):
         for item in list(busy) or items:
-            found = Turn.END if stop() else _try(act, item)
-            if found is Turn.END:
+            found = TurnResult.END if stop() else _try(act, item)
+            if found is TurnResult.END:
                 return list(busy)
             is_known = item in busy
-            if found is Turn.BUSY:
+            if found is TurnResult.BUSY:
                 busy[item] = None
             else:
                 busy.pop(item, None)
@@ -308,7 +308,7 @@ def _try(act: Callable[[Item], Any], item: Item) -> Any:
     try:
         return act(item)
     except LockBusy:
-        return Turn.BUSY
+        return TurnResult.BUSY
 
 
 def _pause(seconds: float, stop: Callable[[], bool]) -> None:

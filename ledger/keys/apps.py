@@ -7,7 +7,7 @@ from ledger import applications
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.operators.additions import Found
+    from ledger.operators.additions import SearchResult
 
 
 class KeysConfig(applications.LedgerApplication):
@@ -46,13 +46,13 @@ class KeysConfig(applications.LedgerApplication):
         )
 
 
-def _search(request: Any, word: str) -> "Sequence[Found]":
+def _search(request: Any, word: str) -> "Sequence[SearchResult]":
     from ledger.keys import key_search
 
     return key_search.search(request, word)
 
 
-def _guess(request: Any, word: str) -> "Sequence[Found]":
+def _guess(request: Any, word: str) -> "Sequence[SearchResult]":
     from ledger.keys import key_search
 
     return key_search.guess(request, word)

@@ -26,7 +26,7 @@ from ledger.records import declared_fields
 from ledger.staff.kit import columns
 from ledger.staff.kit.cells import row_url, timestamp
 from ledger.staff.kit.columns import Column
-from ledger.staff.kit.form_fields import Shown, made
+from ledger.staff.kit.form_fields import Display, made
 from ledger.staff.kit.pages import ReadOnlyAdmin, actor, form_page, operation
 from ledger.staff.kit.rows import KeysField, text_cell, with_more_rows
 from ledger.staff.links import holder_url
@@ -34,30 +34,30 @@ from ledger.units import unit_of
 from ledger.values import CREDIT_TYPE, Choice, Labels, ListOf
 
 
-def _scope_boxes(scopes: ListOf, shown: Shown) -> forms.Field:
+def _scope_boxes(scopes: ListOf, shown: Display) -> forms.Field:
     assert isinstance(scopes.child, Choice)
     choices = [(scope, scope) for scope in scopes.child.choices]
     return forms.MultipleChoiceField(choices=choices, widget=UnfoldAdminCheckboxSelectMultipleWidget())
 
 
-def _label_rows(labels: Labels, shown: Shown) -> forms.Field:
+def _label_rows(labels: Labels, shown: Display) -> forms.Field:
     cells = {"name": text_cell("Label", placeholder="member"), "value": text_cell("Value", placeholder="ada")}
     return KeysField(cells, noun="Label")
 
 
 NEW_KEY = {
-    "name": Shown(help="The ledger records the key's operations under key: and this name."),
-    "scopes": Shown(make=_scope_boxes),
-    "holder_id": Shown(label="Holder", help="The only holder that the key can use; empty for all holders."),
-    "labels": Shown(
+    "name": Display(help="The ledger records the key's operations under key: and this name."),
+    "scopes": Display(make=_scope_boxes),
+    "holder_id": Display(label="Holder", help="The only holder that the key can use; empty for all holders."),
+    "labels": Display(
         make=_label_rows,
         help="All that the key writes carries them, it can name no other values, and it sees only entries that carry them.",
     ),
-    "expires_at": Shown(help="The time, in UTC, from which the API refuses the key; empty for never."),
-    "requests_per_second": Shown(help="How many calls a second one process accepts; empty for the settings' limit."),
-    "concurrent_requests": Shown(help="How many calls at the same time one process accepts; empty for the settings' limit."),
+    "expires_at": Display(help="The time, in UTC, from which the API refuses the key; empty for never."),
+    "requests_per_second": Display(help="How many calls a second one process accepts; empty for the settings' limit."),
+    "concurrent_requests": Display(help="How many calls at the same time one process accepts; empty for the settings' limit."),
 }
-FORMER_UNTIL = Shown(
+FORMER_UNTIL = Display(
     label="Present secret valid until",
     help="In UTC. Empty: every earlier secret ends at once, and a program that still uses one gets 401.",
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class PageSection:
     """A part of a page: a heading, a table of rows below headers, and a link to more; `empty` is the sentence for no rows."""
 
     title: str
@@ -72,7 +72,7 @@ class Overview:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """One result of the search over everything: its kind, in words, and its page.
 
     Args:
@@ -125,7 +125,7 @@ class ReferenceList:
     permission: str | None = None
 
 
-HolderSections = Callable[[Any, str], Sequence[Section]]
+HolderSections = Callable[[Any, str], Sequence[PageSection]]
 """Takes the request and a holder's id; shows what the operator may see."""
 AttentionList = Callable[[Any], Sequence[Attention]]
 """Takes the request; names what the operator may see."""
@@ -133,7 +133,7 @@ Overviews = Callable[[Any], Overview]
 """Takes the request; shows what the operator may see, from a bounded number of rows."""
 HolderGroups = Callable[[Any, Sequence[str]], Mapping[str, str]]
 """Takes the request and ids of holders; names the group of each, such as its plan, or none that the operator may not see."""
-Search = Callable[[Any, str], Sequence[Found]]
+Search = Callable[[Any, str], Sequence[SearchResult]]
 """Takes the request and the word; finds by index only, what the operator may see."""
 
 HomePart = Callable[[Any, Any], Any]
@@ -250,7 +250,7 @@ def money(amount_minor: int, currency: str) -> str:
     return _money(amount_minor, currency)
 
 
-def holder_sections(request: Any, holder_id: str) -> list[Section]:
+def holder_sections(request: Any, holder_id: str) -> list[PageSection]:
     """Return the sections of applications about the holder."""
     return [section for each in _holder_sections for section in each(request, holder_id)]
 
@@ -291,11 +291,11 @@ def holder_groups(request: Any, holder_ids: Sequence[str]) -> dict[str, Mapping[
     return {title: given(request, holder_ids) for title, given in _groups.items()} if holder_ids else {}
 
 
-def search(request: Any, word: str) -> list[Found]:
+def search(request: Any, word: str) -> list[SearchResult]:
     """Return the results of applications for that word."""
     return [found for each in _searches for found in each(request, word)]
 
 
-def guesses(request: Any, word: str) -> list[Found]:
+def guesses(request: Any, word: str) -> list[SearchResult]:
     """Return what applications have for that word with one typo."""
     return [found for each in _guesses for found in each(request, word)]

@@ -17,7 +17,7 @@ from ledger import reads
 from ledger.portal.limits import NAME as LIMITS
 from ledger.portal.limits import limits_section
 from ledger.portal.links import Link
-from ledger.portal.parts import Customer, Section, Shown, account_parts, customer_of
+from ledger.portal.parts import PageDisplay, PageList, PortalCustomer, account_parts, customer_of
 from ledger.portal.usage import BY_RATE, GROUPS, group_rows, rated_rows, read_usage
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
@@ -43,14 +43,16 @@ class Content:
     """
 
     data: dict[str, Any]
-    sections: Sequence[Section]
+    sections: Sequence[PageList]
     language: Language
     zone: ZoneInfo
 
 
-def shown_of(link: Link, request: HttpRequest, language: Language, before: Mapping[str, int] = MappingProxyType({})) -> Shown:
-    """Return how another application shows its part of the page. Args: as `Shown`."""
-    return Shown(
+def shown_of(
+    link: Link, request: HttpRequest, language: Language, before: Mapping[str, int] = MappingProxyType({})
+) -> PageDisplay:
+    """Return how another application shows its part of the page. Args: as `PageDisplay`."""
+    return PageDisplay(
         language=language,
         hides_amounts=link.hides_amounts,
         document_url=lambda name: link.address("document", name),
@@ -64,7 +66,7 @@ def shown_of(link: Link, request: HttpRequest, language: Language, before: Mappi
     )
 
 
-def page_language(link: Link, customer: Customer | None) -> Language:
+def page_language(link: Link, customer: PortalCustomer | None) -> Language:
     """Return the language of the page: that of the link, else the customer's, else English."""
     return language_of(link.language or (customer.language if customer else "en"))
 
@@ -84,7 +86,7 @@ def read_content(
         credit_type: the account whose lots, usage and history are shown; None, or one that the link does not show: the first.
         before: only entries of a smaller number, for a further page of the history.
         lots_from: how many lots further pages have shown already.
-        sections_before: see `Shown.before`.
+        sections_before: see `PageDisplay.before`.
     """
     customer = customer_of(link.holder_id)
     zone = _zone(customer.time_zone if customer else "")

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from ledger.portal.parts import Cell, Section
+from ledger.portal.parts import Cell, PageList
 from ledger.portal.texts import TEXTS
 from ledger.reads import BudgetUse, ShownBudget, budgets
 from ledger.rules.budget_windows import ROLLING
@@ -17,7 +17,7 @@ ROWS: Final = 50
 NAME: Final = "limits"
 
 
-def limits_section(holder_id: str, unit: CreditUnit, language: Language, zone: ZoneInfo) -> Section:
+def limits_section(holder_id: str, unit: CreditUnit, language: Language, zone: ZoneInfo) -> PageList:
     """Return the limits of an account: those that count everything first, then the subjects that have used most.
 
     At most ROWS; without a budget it has no rows.
@@ -25,7 +25,7 @@ def limits_section(holder_id: str, unit: CreditUnit, language: Language, zone: Z
     found = sorted(budgets(holder_id, unit.credit_type), key=lambda budget: (bool(budget.settings.within), budget.name))
     uses = [(budget, use) for budget in found for use in budget.usage][:ROWS]
     texts = TEXTS[language.code]
-    return Section(
+    return PageList(
         name=NAME,
         title=texts["limits"],
         empty="",

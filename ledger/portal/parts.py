@@ -29,14 +29,14 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class PageList:
     """A list on the page.
 
     Args:
         name: of the list in the JSON.
         rows: its rows in the JSON.
         title, headers, cells: the same for people; `empty` is the sentence for no rows.
-        older_than: where the next page of the list begins, as `Shown.before` returns it; None for the last one.
+        older_than: where the next page of the list begins, as `PageDisplay.before` returns it; None for the last one.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Document(NamedTuple):
     file_name: str
 
 
-class Field(NamedTuple):
+class FormField(NamedTuple):
     """A field of a form: a list of choices (value, text), or without them a number."""
 
     name: str
@@ -76,7 +76,7 @@ class Field(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class IntermediatePage:
     """A page of its own between the page and the end of something that the customer does, such as a payment.
 
     Args:
@@ -99,14 +99,14 @@ class Step:
     next_text: str = ""
     goes_on: bool = False
     reload_seconds: int | None = None
-    fields: Sequence[Field] = ()
+    fields: Sequence[FormField] = ()
     action: str = ""
     button: str = ""
     buttons: Sequence[Cell] = ()
     is_refusal: bool = False
 
 
-class Customer(Protocol):
+class PortalCustomer(Protocol):
     """The customer that a holder is, as another application knows it."""
 
     @property
@@ -121,13 +121,13 @@ class Customer(Protocol):
     def time_zone(self) -> str:
         """A zone of the IANA database."""
 
-    def sections(self, shown: "Shown") -> Sequence[Section]:
+    def sections(self, shown: "PageDisplay") -> Sequence[PageList]:
         """Return the lists about the customer."""
 
     def document(self, name: str) -> Document | None:
         """Return a document of the customer by the name that its address has; None if the customer has no such document."""
 
-    def act(self, name: str, given: Mapping[str, str], shown: "Shown") -> "Step | str | None":
+    def act(self, name: str, given: Mapping[str, str], shown: "PageDisplay") -> "IntermediatePage | str | None":
         """Do what a button of the page says, and return the name of the step that follows, "" for the page itself.
 
         A step that is shown once alone, since nothing of it is stored, is returned itself. Called only for a link with
@@ -140,7 +140,7 @@ class Customer(Protocol):
             LedgerError: it is refused, and nothing was written.
         """
 
-    def step(self, name: str, shown: "Shown", *, is_back: bool) -> Step | None:
+    def step(self, name: str, shown: "PageDisplay", *, is_back: bool) -> IntermediatePage | None:
         """Return the step of that name; None if the customer has no such step.
 
         Args:
@@ -149,7 +149,7 @@ class Customer(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class PageDisplay:
     """How a page is shown.
 
     Args:
@@ -183,11 +183,11 @@ class AccountPart:
             the language of the page; None if there is no such document.
     """
 
-    sections: Callable[[str, str, "Shown"], Sequence[Section]]
+    sections: Callable[[str, str, "PageDisplay"], Sequence[PageList]]
     document: Callable[[str, str, Sequence[str], Language], Document | None]
 
 
-FindCustomer = Callable[[str], Customer | None]
+FindCustomer = Callable[[str], PortalCustomer | None]
 """Takes a holder; None if the holder is no customer, or if it is not clear which."""
 
 _registered: Final[list[FindCustomer]] = []
@@ -211,6 +211,6 @@ def account_parts() -> Sequence[AccountPart]:
     return _account_parts
 
 
-def customer_of(holder_id: str) -> Customer | None:
+def customer_of(holder_id: str) -> PortalCustomer | None:
     """Return the customer that the holder is, if an application knows one."""
     return _registered[-1](holder_id) if _registered else None

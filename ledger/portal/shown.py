@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ledger.portal.content import Content, instant
 from ledger.portal.links import Link
-from ledger.portal.parts import Cell, Section
+from ledger.portal.parts import Cell, PageList
 from ledger.portal.texts import TEXTS
 from ledger.portal.usage import BY_RATE, GROUPS
 from ledger.rules.kinds import KINDS
@@ -95,7 +95,7 @@ def _account(account: Mapping[str, Any], chosen: str, content: Content, link: Li
     }
 
 
-def _pages(section: Section, link: Link, content: Content, continued: Collection[str]) -> Pages:
+def _pages(section: PageList, link: Link, content: Content, continued: Collection[str]) -> Pages:
     parameter, place = section.name + BEFORE, f"#{section.name}"
     return _pages_of(
         content,
@@ -136,13 +136,13 @@ def _details(
     }
 
 
-def _table(name: str, title: str, empty: str, headers: Sequence[Cell | None], rows: Sequence[Sequence[Cell | None]]) -> Section:
+def _table(name: str, title: str, empty: str, headers: Sequence[Cell | None], rows: Sequence[Sequence[Cell | None]]) -> PageList:
     """Return a list. What is None is left out, such as what would show an amount."""
     head, *cells = [[cell for cell in row if cell is not None] for row in (headers, *rows)]
-    return Section(name=name, title=title, empty=empty, headers=head, cells=cells, rows=())
+    return PageList(name=name, title=title, empty=empty, headers=head, cells=cells, rows=())
 
 
-def _lots(details: Mapping[str, Any], account: Mapping[str, Any], content: Content) -> Section:
+def _lots(details: Mapping[str, Any], account: Mapping[str, Any], content: Content) -> PageList:
     texts, language = TEXTS[content.language.code], content.language
     hides = content.data["hides_amounts"]
     rows = [
@@ -172,7 +172,7 @@ def _expiry(lot: Mapping[str, Any], content: Content) -> str:
     return f"{ends}, {texts['from'].format(day=_time(lot['starts_at'], content))}"
 
 
-def _history(details: Mapping[str, Any], account: Mapping[str, Any], content: Content) -> Section:
+def _history(details: Mapping[str, Any], account: Mapping[str, Any], content: Content) -> PageList:
     texts, language = TEXTS[content.language.code], content.language
     hides = content.data["hides_amounts"]
     rows = [
@@ -220,7 +220,7 @@ def _usage(days: Sequence[Mapping[str, Any]], account: Mapping[str, Any], langua
 
 def _usage_group(
     name: str, groups: Sequence[Mapping[str, Any]] | None, account: Mapping[str, Any], language: Language
-) -> Section:
+) -> PageList:
     """Return use by model or by member as a list, or by member and rate."""
     texts, has_rates = TEXTS[language.code], name == BY_RATE
     rows = [

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ledger import reads
-from ledger.reads import LABEL, Usage, Used, ValueUsed, sum_of
+from ledger.reads import LABEL, AccountUsage, Used, ValueUsed, sum_of
 
 DAYS: Final = 30
 MEMBER: Final = "member"
@@ -31,8 +31,8 @@ class ShownUsage(NamedTuple):
     """The last DAYS days, today included, and what was used in them by each of GROUPS, and by member and rate if members did."""
 
     days: Sequence[DayUsage]
-    groups: dict[str, Usage]
-    by_rate: Usage | None
+    groups: dict[str, AccountUsage]
+    by_rate: AccountUsage | None
 
 
 def read_usage(holder_id: str, credit_type: str, *, zone: ZoneInfo, now: datetime) -> ShownUsage:
@@ -61,7 +61,7 @@ def read_usage(holder_id: str, credit_type: str, *, zone: ZoneInfo, now: datetim
     return ShownUsage([DayUsage(day, everything.get(day, Used()).amount) for day in days], groups, by_rate)
 
 
-def group_rows(found: Usage) -> list[dict[str, Any]]:
+def group_rows(found: AccountUsage) -> list[dict[str, Any]]:
     """Return the rows of the JSON: the values with the most, all others, then what has no such label; nothing without values."""
     if not found.values:
         return []
@@ -70,7 +70,7 @@ def group_rows(found: Usage) -> list[dict[str, Any]]:
     return [{"group": group, "name": name, "used": used.amount} for group, name, used in rows if used.amount]
 
 
-def rated_rows(found: Usage | None) -> list[dict[str, Any]]:
+def rated_rows(found: AccountUsage | None) -> list[dict[str, Any]]:
     """Return the rows of the JSON by member and rate; `rate` is None for use without one. Nothing where no member used a rate."""
     if found is None or not any(each.rate for each in found.values):
         return []

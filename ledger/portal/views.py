@@ -15,7 +15,7 @@ from ledger import conf
 from ledger.errors import LedgerError
 from ledger.portal.content import BACK, Content, page_language, read_content, shown_of
 from ledger.portal.links import PARAMETER, Link, is_origin, read_link
-from ledger.portal.parts import Customer, Document, Shown, Step, account_parts, customer_of
+from ledger.portal.parts import Document, IntermediatePage, PageDisplay, PortalCustomer, account_parts, customer_of
 from ledger.portal.shown import BEFORE, HISTORY, LOTS, context_of
 from ledger.portal.texts import TEXTS
 from ledger.values import with_exact_integers
@@ -103,10 +103,12 @@ def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
         following = customer.act(name, request.POST.dict(), shown)
     except LedgerError:
         texts = TEXTS[shown.language.code]
-        return _step_page(request, link, customer, shown, Step(title=texts["refused_title"], text=texts["refused"]), status=409)
+        return _step_page(
+            request, link, customer, shown, IntermediatePage(title=texts["refused_title"], text=texts["refused"]), status=409
+        )
     if following is None:
         return _gone_page(request)
-    if isinstance(following, Step):
+    if isinstance(following, IntermediatePage):
         return _step_page(request, link, customer, shown, following, status=409 if following.is_refusal else 200)
     return _see_other(link.address("step", following) if following else link.address("page"))
 
@@ -124,7 +126,7 @@ def _step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
         found = customer.step(name, shown, is_back=BACK in request.GET)
     except LedgerError:  # what only another site knows, and it does not answer now
         texts = TEXTS[shown.language.code]
-        unavailable = Step(title=texts["unavailable_title"], text=texts["unavailable"])
+        unavailable = IntermediatePage(title=texts["unavailable_title"], text=texts["unavailable"])
         return _step_page(request, link, customer, shown, unavailable, status=503)
     return _gone_page(request) if found is None else _step_page(request, link, customer, shown, found)
 
@@ -133,7 +135,7 @@ step = by_link(_step, is_of_steps=True)
 
 
 def _step_page(
-    request: HttpRequest, link: Link, customer: Customer, shown: Shown, found: Step, status: int = 200
+    request: HttpRequest, link: Link, customer: PortalCustomer, shown: PageDisplay, found: IntermediatePage, status: int = 200
 ) -> HttpResponse:
     context = {
         "step": found,

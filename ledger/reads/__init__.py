@@ -33,7 +33,19 @@ from ledger.reads.recurring_list import (
     recurring_grant,
     recurring_grants,
 )
-from ledger.reads.usage_sums import LABEL, RATE, Days, Usage, Used, ValueUsed, days_until, start_of, sum_of, usage, usage_labels
+from ledger.reads.usage_sums import (
+    LABEL,
+    RATE,
+    AccountUsage,
+    Days,
+    Used,
+    ValueUsed,
+    days_until,
+    start_of,
+    sum_of,
+    usage,
+    usage_labels,
+)
 
 __all__ = [
     "BALANCES",

@@ -193,7 +193,7 @@ def incoming_transfers(holder_id: str, credit_type: str = "credits") -> Incoming
     return account._replace(accepted=incoming == "accepted", changed_by=sequence, changed_at=from_us(recorded_us))
 
 
-class Freeze(NamedTuple):
+class FreezeState(NamedTuple):
     """Whether a holder is frozen, and by which entry; the last three are None if no entry ever changed that."""
 
     holder_id: str
@@ -203,16 +203,16 @@ class Freeze(NamedTuple):
     changed_at: datetime | None = None
 
 
-def freeze(holder_id: str) -> Freeze:
+def freeze(holder_id: str) -> FreezeState:
     """Whether the holder is frozen, in all credit types."""
     rows = FREEZE.read([parameter(holder_id)])
     if not rows:
-        return Freeze(holder_id)
+        return FreezeState(holder_id)
     [(word, credit_type, sequence, recorded_us)] = rows
-    return Freeze(holder_id, word == FROZEN, credit_type, sequence, from_us(recorded_us))
+    return FreezeState(holder_id, word == FROZEN, credit_type, sequence, from_us(recorded_us))
 
 
-class HolderClock(NamedTuple):
+class ClockState(NamedTuple):
     """The holder's test clock, and which entry moved it last; all None if the holder has none."""
 
     holder_id: str
@@ -222,13 +222,13 @@ class HolderClock(NamedTuple):
     changed_at: datetime | None = None
 
 
-def clock(holder_id: str) -> HolderClock:
+def clock(holder_id: str) -> ClockState:
     """The test clock of the holder, which counts in all credit types."""
     rows = CLOCK.read([parameter(holder_id)])
     if not rows:
-        return HolderClock(holder_id)
+        return ClockState(holder_id)
     [(now_us, credit_type, sequence, recorded_us)] = rows
-    return HolderClock(holder_id, from_us(now_us), credit_type, sequence, from_us(recorded_us))
+    return ClockState(holder_id, from_us(now_us), credit_type, sequence, from_us(recorded_us))
 
 
 def is_known(holder_id: str) -> bool:

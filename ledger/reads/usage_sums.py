@@ -346,7 +346,7 @@ class ValueUsed(NamedTuple):
         return sum_of(self.days)
 
 
-class Usage(NamedTuple):
+class AccountUsage(NamedTuple):
     """What an account used in a span of time: `everything` is the sum of `values`, `others` and `without`.
 
     Args:
@@ -394,7 +394,7 @@ def usage(
     by_rate: bool = False,
     by_day: bool = False,
     limit: int = 20,
-) -> Usage:
+) -> AccountUsage:
     """Where the credits went: spends and captures less refunds, exactly as the entries say, without a lock.
 
     A use counts at its effective time, a refund at its own, under the labels of what it refunds. A capture has the labels of its
@@ -434,7 +434,7 @@ def usage(
     shown = [ValueUsed(value, days, rate) for (place, value, rate), days in groups.items() if place > 0]
     without_by_rate = [ValueUsed(None, days, rate) for (place, _, rate), days in groups.items() if place == WITHOUT_BY_RATE]
     without = _together(without_by_rate) if by_rate else _without(everything, [labelled])
-    return Usage(
+    return AccountUsage(
         holder_id=holder_id,
         credit_type=credit_type,
         since=since,

@@ -31,7 +31,7 @@ UNCOUNTED_ACTORS: Final = frozenset({"billing"})
 """Whose spends no budget counts: those that pay an invoice, or usage that has happened already."""
 
 
-class Scope(NamedTuple):
+class BudgetScope(NamedTuple):
     """Whose use is counted together: everything, or what has the same actor, reference or value of the metadata's `label`.
 
     With `subject` only that one is counted.
@@ -42,7 +42,7 @@ class Scope(NamedTuple):
     subject: str | None
 
 
-class Count(NamedTuple):
+class BudgetCount(NamedTuple):
     """What an entry counted in one step of a budget's window; below 0 it gave something back to the step.
 
     `setting` is the sequence of the entry from which the budget counts. `used` is what the subject has used in the step after the
@@ -61,7 +61,7 @@ class Count(NamedTuple):
         return self.setting, self.subject
 
 
-Counts = tuple[Count, ...]
+Counts = tuple[BudgetCount, ...]
 CounterKey = tuple[int, str]
 """A setting and a subject."""
 Steps = Mapping[int, int]
@@ -90,7 +90,7 @@ class Budget(NamedTuple):
     is_hard: bool = True
     setting: int = 0
     parent: str | None = None
-    within: tuple[Scope, ...] = ()
+    within: tuple[BudgetScope, ...] = ()
 
     @property
     def counts_as(self) -> tuple[Any, ...]:
@@ -102,11 +102,11 @@ class Budget(NamedTuple):
         return HARD if self.is_hard else SOFT
 
     @property
-    def scope(self) -> Scope:
-        return Scope(self.by, self.label, self.subject)
+    def scope(self) -> BudgetScope:
+        return BudgetScope(self.by, self.label, self.subject)
 
     @property
-    def levels(self) -> tuple[Scope, ...]:
+    def levels(self) -> tuple[BudgetScope, ...]:
         """Its parents' scopes and its own, the outermost first."""
         return (*self.within, self.scope)
 
@@ -194,14 +194,14 @@ def counted_subject(budget: Budget, asking: Any) -> str | None:
     return f"[{', '.join(map(encode_basestring, path))}]" if len(path) > 1 else path[0] if path else ""
 
 
-def names_of(asking: Any, budget: Budget) -> Iterator[tuple[Scope, str]]:
+def names_of(asking: Any, budget: Budget) -> Iterator[tuple[BudgetScope, str]]:
     """Yield the scopes by which the budget counts a request, each with its value there."""
     for level in budget.levels:
         if level.by != BY_HOLDER:
             yield level, _subject_of(level, asking)
 
 
-def _subject_of(level: Scope, asking: Any) -> str:
+def _subject_of(level: BudgetScope, asking: Any) -> str:
     match level.by:
         case "actor":
             subject: str = asking.actor
@@ -232,7 +232,7 @@ def parents_of(budget: Budget, subject: str) -> list[str]:
     return path if budget.by == BY_HOLDER else path[:-1]
 
 
-def count(budget: Budget, subject: str, start_us: int, amount: int, *, counters: Counters, now_us: int) -> Count:
+def count(budget: Budget, subject: str, start_us: int, amount: int, *, counters: Counters, now_us: int) -> BudgetCount:
     """Return the count of `amount` in a step; below 0 to give it back.
 
     Args:
@@ -241,10 +241,10 @@ def count(budget: Budget, subject: str, start_us: int, amount: int, *, counters:
     steps = counters.get((budget.setting, subject), NO_STEPS)
     used = steps.get(start_us, 0) + amount
     total = used if budget.hours is None else budget.used(steps, now_us) + amount
-    return Count(budget.setting, subject, start_us, amount, used, total)
+    return BudgetCount(budget.setting, subject, start_us, amount, used, total)
 
 
-def after(counters: Counters, counts: Iterable[Count]) -> Counters:
+def after(counters: Counters, counts: Iterable[BudgetCount]) -> Counters:
     """Return the counters after an entry's counts."""
     changed = dict(counters)
     for each in counts:
@@ -252,7 +252,7 @@ def after(counters: Counters, counts: Iterable[Count]) -> Counters:
     return changed
 
 
-def given_back(budgets: Budgets, held: Sequence[Count], amount: int, *, counters: Counters, at_us: int) -> Counts:
+def given_back(budgets: Budgets, held: Sequence[BudgetCount], amount: int, *, counters: Counters, at_us: int) -> Counts:
     """Return the counts of a release of `amount`: it gives back to the steps in which its hold was counted.
 
     A step that does not count any more at that time gets nothing back, nor does a budget that has ended or begun again.
@@ -296,7 +296,7 @@ def decode_budgets(text: str | bytes) -> Budgets:
 
 def _decode_budget(*fields: Any) -> Budget:
     settings, is_hard, setting, (parent, within) = fields[:8], fields[8], fields[9], fields[10:] or (None, ())
-    return Budget._make((*settings, is_hard == 1, setting, parent, tuple([Scope(*level) for level in within])))
+    return Budget._make((*settings, is_hard == 1, setting, parent, tuple([BudgetScope(*level) for level in within])))
 
 
 def encode_counts(counts: Counts) -> str:
@@ -306,4 +306,4 @@ def encode_counts(counts: Counts) -> str:
 
 def decode_counts(text: str | bytes) -> Counts:
     """Return the counts of a stored form: the inverse of `encode_counts`."""
-    return tuple([Count._make((*fields[:5], fields[-1] if fields[5:] else fields[4])) for fields in orjson.loads(text)])
+    return tuple([BudgetCount._make((*fields[:5], fields[-1] if fields[5:] else fields[4])) for fields in orjson.loads(text)])

@@ -16,7 +16,7 @@ TAKEN, WITHDRAWN = "taken", "withdrawn"
 """The member of `counterpart` in an `adjust` entry that takes or withdraws a claim."""
 
 
-class Claim(NamedTuple):
+class LotClaim(NamedTuple):
     """How many of the credits that come back to some lots are to be taken back, 1 or more.
 
     `setting` is the sequence of the entry that took the claim, and its name; `lots` are those that came of the purchase.
@@ -27,7 +27,7 @@ class Claim(NamedTuple):
     lots: tuple[int, ...]
 
 
-Claims = tuple[Claim, ...]
+Claims = tuple[LotClaim, ...]
 """The oldest first; one of which nothing is left is no longer listed."""
 
 
@@ -53,4 +53,4 @@ def encode_claims(claims: Claims) -> str:
 
 def decode_claims(text: str | bytes) -> Claims:
     """Return the claims of a stored form: the inverse of `encode_claims`."""
-    return tuple([Claim(setting, amount, tuple(lots)) for setting, amount, *lots in orjson.loads(text)])
+    return tuple([LotClaim(setting, amount, tuple(lots)) for setting, amount, *lots in orjson.loads(text)])

@@ -10,14 +10,14 @@ WHOLE: Final = "quantity"
 """The only component of a rate that has no components."""
 
 
-class UnitPrice(NamedTuple):
+class RatePrice(NamedTuple):
     """`price` credits, 0 or more, for `per` units, 1 or more."""
 
     price: int
     per: int
 
 
-Prices = Mapping[str, UnitPrice]
+Prices = Mapping[str, RatePrice]
 """The prices of a rate, by component."""
 Quantities = Mapping[str, Decimal | int]
 """What was used, by component: each 0 or more."""

@@ -31,7 +31,7 @@ class TakenBack(NamedTuple):
     taken: int
 
 
-class GrantedPeriod(NamedTuple):
+class HandledPeriod(NamedTuple):
     """A period or a part that was handled: its entry, and the time for which it is; `amount` is 0 if it only took back.
 
     A period that was skipped has the amount that it would have granted; the `lot` of what granted nothing is 0. `rollover_cap` is
@@ -80,7 +80,7 @@ def recurring_grant_under(lock: Lock, *, holder_id: str, credit_type: str, recur
         return due_grants.recurring_grants(accounts.account(holder_id, credit_type)).get(recurring_grant)
 
 
-def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_grant: str, since: int = 0) -> list[GrantedPeriod]:
+def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_grant: str, since: int = 0) -> list[HandledPeriod]:
     """Make what is due in an account; return what was handled of a recurring grant by entries after `since`, in order.
 
     Periods that needed nothing are left out, and so are those that were skipped, but for those whose credits would not have
@@ -93,7 +93,7 @@ def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_gra
     settings = sorted({entry.metadata["setting"] for entry in entries})
     set_by = dict(fetch_rows(_setting, SETTINGS, [holder_id, credit_type, settings]))
     taken = {entry.idempotency_key: -entry.amount for entry in entries if entry.kind == "revoke"}
-    periods: list[GrantedPeriod] = []
+    periods: list[HandledPeriod] = []
     for entry in entries:
         setting = set_by[entry.metadata["setting"]]
         if entry.kind == "grant" or (entry.kind == "adjust" and "part" in entry.metadata):
@@ -103,11 +103,11 @@ def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_gra
     return periods
 
 
-def _skipped_spans(entry: Entry, setting: dict[str, Any]) -> list[GrantedPeriod]:
+def _skipped_spans(entry: Entry, setting: dict[str, Any]) -> list[HandledPeriod]:
     terms, last = RecurringTerms.from_stored(setting["terms"]), entry.metadata["period"]
     spans = [(n, terms.span(n)) for n in range(last - entry.metadata["periods"] + 1, last + 1)]
     return [
-        GrantedPeriod(
+        HandledPeriod(
             entry.sequence, terms.amount or 0, from_us(span.start_us), from_us(span.end_us), f"{entry.idempotency_key}/{n}",
             terms.applies_to, False, setting.get("known_as", ""), None, [], terms.rollover_cap,
         )
@@ -119,13 +119,13 @@ def _setting(sequence: int, counterpart: Any) -> tuple[int, dict[str, Any]]:
     return sequence, json.loads(counterpart) if isinstance(counterpart, str) else counterpart
 
 
-def _granted_period(entry: Entry, setting: dict[str, Any], taken: dict[str | None, int]) -> GrantedPeriod:
+def _granted_period(entry: Entry, setting: dict[str, Any], taken: dict[str | None, int]) -> HandledPeriod:
     part = GrantPart.from_stored(setting["parts"][entry.metadata["part"]]) if "part" in entry.metadata else None
     lot = next((lot for lot in entry.lots if lot.grant == entry.sequence), None)
     ends_at = datetime.fromisoformat(entry.metadata["period_end"])
     cap: int | None = setting["terms"].get("rollover_cap") if part is None else part.rollover_cap
     expires_at = ends_at if cap is None else None
-    return GrantedPeriod(
+    return HandledPeriod(
         sequence=entry.sequence,
         amount=entry.amount,
         starts_at=datetime.fromisoformat(entry.metadata["period_start"]),

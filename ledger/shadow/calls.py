@@ -115,7 +115,7 @@ class ObservedAccounts(ShadowEndpoint):
         return json_response(page.response_body(accounts, keyset=lambda each: each.keyset, body=reads.ObservedAccount.shown))
 
 
-class Promotions(ShadowEndpoint):
+class HolderPromotions(ShadowEndpoint):
     """Holders whose credits move into the ledger."""
 
     body_limit_bytes = BATCH_LIMIT_BYTES
@@ -140,7 +140,7 @@ class Promotions(ShadowEndpoint):
         return json_response({"results": [_moved_body(each) for each in done]})
 
 
-class Returns(ShadowEndpoint):
+class HolderReturns(ShadowEndpoint):
     """Holders whose credits go back."""
 
     @operation(

@@ -16,7 +16,7 @@ from ledger.errors import IdempotencyKeyReused, Invalid
 from ledger.records import Record
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.requests import Reason
-from ledger.signals.alert_states import Alert
+from ledger.signals.alert_states import DeclaredAlert
 from ledger.signals.errors import AlertLimit, AlertNotFound
 from ledger.signals.models import Alert as AlertRow
 from ledger.values import MAX_ACTOR_CHARACTERS, Amount, BudgetName, CreditType, Holder, IdempotencyKey, Integer, Text
@@ -224,18 +224,18 @@ def _would_be(request: AlertWrite) -> AlertRow:
     return AlertRow(**_columns(request))
 
 
-def alerts_of(holder_id: str | None) -> list[Alert]:
+def alerts_of(holder_id: str | None) -> list[DeclaredAlert]:
     """Return the alerts that are declared for a holder alone, or without a holder for all holders."""
     return fetch_rows(_alert, CURRENT_OF_ALL) if holder_id is None else fetch_rows(_alert, CURRENT_OF_HOLDER, [holder_id])
 
 
-def alerts_of_holders(holder_ids: Sequence[str]) -> list[Alert]:
+def alerts_of_holders(holder_ids: Sequence[str]) -> list[DeclaredAlert]:
     """Return the alerts that are declared for each of these holders alone."""
     return fetch_rows(_alert, CURRENT_OF_HOLDERS, [list(holder_ids)])
 
 
-def _alert(*columns: Any) -> Alert:
-    return Alert._make((*columns[:-1], to_us(columns[-1])))
+def _alert(*columns: Any) -> DeclaredAlert:
+    return DeclaredAlert._make((*columns[:-1], to_us(columns[-1])))
 
 
 def current(*, alert: str, holder_id: str | None, credit_type: str | None) -> AlertRow:
@@ -296,9 +296,9 @@ def shown(row: AlertRow) -> dict[str, Any]:
     }
 
 
-def watching(alerts: Iterable[Alert], holder_id: str, credit_type: str) -> Mapping[str, Alert]:
+def watching(alerts: Iterable[DeclaredAlert], holder_id: str, credit_type: str) -> Mapping[str, DeclaredAlert]:
     """Return the alerts that watch an account, by name: of each name the one that is declared most closely."""
-    chosen: dict[str, Alert] = {}
+    chosen: dict[str, DeclaredAlert] = {}
     for alert in alerts:
         known = chosen.get(alert.name)
         if alert.watches(holder_id, credit_type) and (known is None or known.rank < alert.rank):

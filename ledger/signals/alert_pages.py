@@ -18,7 +18,7 @@ from ledger.staff.kit import columns
 from ledger.staff.kit.cells import row_url, timestamp
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import text
-from ledger.staff.kit.form_fields import Shown, whole_number
+from ledger.staff.kit.form_fields import Display, whole_number
 from ledger.staff.kit.idempotent_forms import Done, FieldFaults, FormPage, RequestForm
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.staff.links import account_link
@@ -48,20 +48,20 @@ class AlertForm(RequestForm[AlertRequest]):
     stake = NO_CREDITS
     use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(set_alert)
     shows = {
-        "alert": Shown(
+        "alert": Display(
             label="Name",
             help="Replaces the alert of that name with the same holder and credit type. Small letters, digits and . _ -",
         ),
-        "holder_id": Shown(label="Holder", help="The only holder that it watches; empty for all."),
-        "credit_type": Shown(help="The only credit type that it watches; empty for all."),
-        "below": Shown(
+        "holder_id": Display(label="Holder", help="The only holder that it watches; empty for all."),
+        "credit_type": Display(help="The only credit type that it watches; empty for all."),
+        "below": Display(
             make=whole_number,
             help="Low with fewer available credits than this, in the smallest unit of the type. Fill in one of the four.",
         ),
-        "below_percent": Shown(label="Or below percent", help="Of the most that were available since the last grant."),
-        "days_left": Shown(label="Or days left", help="Low if what is available lasts for fewer days at the present rate."),
-        "rate_days": Shown(label="Rate of days", help="With days left: over how many days the rate is measured; empty: 7."),
-        "expiring_days": Shown(
+        "below_percent": Display(label="Or below percent", help="Of the most that were available since the last grant."),
+        "days_left": Display(label="Or days left", help="Low if what is available lasts for fewer days at the present rate."),
+        "rate_days": Display(label="Rate of days", help="With days left: over how many days the rate is measured; empty: 7."),
+        "expiring_days": Display(
             label="Or expiring within days", help="Reports each lot that expires within this number of days, once."
         ),
     }
@@ -73,7 +73,7 @@ class EndAlertForm(RequestForm[EndAlertRequest]):
     declared = EndAlertRequest
     stake = NO_CREDITS
     use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(end_alert)
-    shows: ClassVar[Mapping[str, Shown]] = {}
+    shows: ClassVar[Mapping[str, Display]] = {}
 
 
 class AlertPage(FormPage[Any]):

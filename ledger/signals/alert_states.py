@@ -25,7 +25,7 @@ GIVING: Final = frozenset({"grant", "transfer_in"})
 LOTS_SHOWN: Final = 100
 
 
-class Alert(NamedTuple):
+class DeclaredAlert(NamedTuple):
     """An alert as it is declared; of `KINDS`, exactly one has a value."""
 
     id: int
@@ -81,7 +81,7 @@ class AlertSignal(NamedTuple):
 Judged = tuple[AlertState, list[AlertSignal]]
 
 
-def judge(alert: Alert, state: AlertState, account: AccountState, entry: Entry | None = None) -> Judged:
+def judge(alert: DeclaredAlert, state: AlertState, account: AccountState, entry: Entry | None = None) -> Judged:
     """Return what is known after the account's next state, and the signals of what it crossed.
 
     Args:
@@ -112,7 +112,7 @@ def _transition(state: AlertState, *, is_low: bool, is_empty: bool, now_us: int)
     return types, state
 
 
-def _is_low(alert: Alert, facts: Mapping[str, Any], available: int) -> bool:
+def _is_low(alert: DeclaredAlert, facts: Mapping[str, Any], available: int) -> bool:
     """Whether the account is low; one that has nothing to spend always is."""
     if alert.kind == BELOW:
         least = alert.limit
@@ -123,7 +123,7 @@ def _is_low(alert: Alert, facts: Mapping[str, Any], available: int) -> bool:
     return available == 0 or available * (alert.rate_days or 1) < alert.limit * spent
 
 
-def _next_facts(alert: Alert, facts: Mapping[str, Any], account: AccountState, entry: Entry | None) -> Mapping[str, Any]:
+def _next_facts(alert: DeclaredAlert, facts: Mapping[str, Any], account: AccountState, entry: Entry | None) -> Mapping[str, Any]:
     if alert.kind == BELOW_PERCENT:
         starts_over = entry is not None and entry.kind in GIVING
         return {"most": account.available if starts_over else max(account.available, facts.get("most", 0))}
@@ -132,7 +132,7 @@ def _next_facts(alert: Alert, facts: Mapping[str, Any], account: AccountState, e
     return {}
 
 
-def _spent_in_steps(alert: Alert, steps: Any, now_us: int, entry: Entry | None = None) -> list[list[int]]:
+def _spent_in_steps(alert: DeclaredAlert, steps: Any, now_us: int, entry: Entry | None = None) -> list[list[int]]:
     """Return what was spent in the window of the rate, by its 24 steps, as [start in microseconds, credits]."""
     hours = (alert.rate_days or 1) * DAY_HOURS
     spent: dict[int, int] = dict(steps)
@@ -143,7 +143,7 @@ def _spent_in_steps(alert: Alert, steps: Any, now_us: int, entry: Entry | None =
     return [[start, amount] for start, amount in sorted(spent.items()) if start >= oldest_us]
 
 
-def _compare_facts(alert: Alert, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _compare_facts(alert: DeclaredAlert, facts: Mapping[str, Any]) -> dict[str, Any]:
     if alert.kind == BELOW_PERCENT:
         return {"most_since_grant": facts["most"]}
     if alert.kind == DAYS_LEFT:
@@ -151,7 +151,7 @@ def _compare_facts(alert: Alert, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _data(alert: Alert, state: AlertState, account: AccountState) -> dict[str, Any]:
+def _data(alert: DeclaredAlert, state: AlertState, account: AccountState) -> dict[str, Any]:
     return {
         "alert": alert.name,
         "holder_id": account.holder_id,
@@ -165,7 +165,7 @@ def _data(alert: Alert, state: AlertState, account: AccountState) -> dict[str, A
     }
 
 
-def _next_look(alert: Alert, state: AlertState, account: AccountState) -> int | None:
+def _next_look(alert: DeclaredAlert, state: AlertState, account: AccountState) -> int | None:
     """When the available credits, or the rate of an account that is low, change without an entry."""
     instants = [lot.effective_us for lot in account.lots] + [lot.expires_us for lot in account.lots_and_held_parts]
     instants += [hold.expires_us for hold in account.holds]
@@ -178,7 +178,7 @@ def _next_look(alert: Alert, state: AlertState, account: AccountState) -> int | 
 # Credits that expire ---------------------------------------------------------------------------------
 
 
-def _judge_expiring(alert: Alert, state: AlertState, account: AccountState) -> Judged:
+def _judge_expiring(alert: DeclaredAlert, state: AlertState, account: AccountState) -> Judged:
     """Report each lot once, when its expiry comes within the days of the alert, or when it is granted within them."""
     now_us, ahead_us = account.now_us, alert.limit * DAY_US
     expires: dict[int, int] = {}

@@ -23,7 +23,7 @@ from ledger.rules.entries import Entry
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS, sql_list
 from ledger.signals.alert_declarations import alerts_of_holders, watching
-from ledger.signals.alert_states import BELOW_PERCENT, DAY_HOURS, DAYS_LEFT, GIVING, Alert, AlertSignal, AlertState, judge
+from ledger.signals.alert_states import BELOW_PERCENT, DAY_HOURS, DAYS_LEFT, GIVING, AlertSignal, AlertState, DeclaredAlert, judge
 from ledger.values import encode_json
 
 STATES: Final = """
@@ -106,7 +106,7 @@ At = tuple[str, str]
 class Watch:
     """The alerts and states of one holder, in the transaction of the feed."""
 
-    def __init__(self, holder: str, alerts: Sequence[Alert], states: "dict[At, AlertState]") -> None:
+    def __init__(self, holder: str, alerts: Sequence[DeclaredAlert], states: "dict[At, AlertState]") -> None:
         """Watch by these alerts, some of which may be for all holders."""
         self.holder = holder
         self.alerts = alerts
@@ -182,13 +182,13 @@ def _account(entry: Entry, now_us: int) -> AccountState:
     return AccountState(entry.holder_id, entry.credit_type, now_us).after(entry)._replace(now_us=now_us)
 
 
-def watch_all(holders: Sequence[str], defaults: Sequence[Alert]) -> dict[str, Watch]:
+def watch_all(holders: Sequence[str], defaults: Sequence[DeclaredAlert]) -> dict[str, Watch]:
     """Return the watches of these holders, in their order.
 
     Args:
         defaults: the alerts for all holders.
     """
-    own: dict[str, list[Alert]] = {}
+    own: dict[str, list[DeclaredAlert]] = {}
     for alert in alerts_of_holders(holders):
         assert alert.holder_id is not None
         own.setdefault(alert.holder_id, []).append(alert)
@@ -211,7 +211,7 @@ def _known_state(holder: str, credit_type: str, alert: str, kind: str, *columns:
     return holder, (credit_type, alert), state
 
 
-def _first_facts(alert: Alert, account: AccountState, last: int) -> Mapping[str, Any]:
+def _first_facts(alert: DeclaredAlert, account: AccountState, last: int) -> Mapping[str, Any]:
     """What is known of an account that the alert has not seen: from its entries up to `last`."""
     of = {"holder": account.holder_id, "credit_type": account.credit_type, "last": last}
     if alert.kind == BELOW_PERCENT:
@@ -233,7 +233,7 @@ def due_holders() -> list[str]:
     return fetch_rows(str, DUE, [HOLDERS_AT_ONCE])
 
 
-class Page(NamedTuple):
+class HolderPage(NamedTuple):
     """Some holders who are to be looked at because an alert changed."""
 
     alert: int
@@ -241,19 +241,19 @@ class Page(NamedTuple):
     is_last: bool
 
 
-def next_page() -> Page | None:
+def next_page() -> HolderPage | None:
     """Return the next holders to look at because an alert changed; None if each change was looked at."""
     rows: list[tuple[Any, ...]] = fetch_rows(lambda *row: row, CHANGED)
     if not rows:
         return None
     [(alert, holder, after)] = rows
     if holder is not None:
-        return Page(alert, [holder], is_last=True)
+        return HolderPage(alert, [holder], is_last=True)
     holders = fetch_rows(str, HOLDERS, [after, HOLDERS_AT_ONCE])
-    return Page(alert, holders, is_last=not holders)
+    return HolderPage(alert, holders, is_last=not holders)
 
 
-def note(page: Page) -> None:
+def note(page: HolderPage) -> None:
     """Note that the holders of a page were looked at."""
     with connection.cursor() as cursor:
         if page.is_last:

@@ -29,7 +29,7 @@ from django.core.mail import EmailMessage
 from django.db import close_old_connections, connection, connections, transaction
 
 from ledger import conf
-from ledger.database.locking import Turn
+from ledger.database.locking import TurnResult
 from ledger.database.statements import fetch_rows
 from ledger.errors import Misuse
 from ledger.signals import mail, sending
@@ -267,7 +267,7 @@ class _Rounds:
 
     def _end(self, candidate: Candidate, done: "_Round") -> None:
         self._summary.add(done.summary)
-        if done.turn is Turn.BUSY or done.summary.broken:
+        if done.turn is TurnResult.BUSY or done.summary.broken:
             pause_s = BUSY_PAUSE_S if self._stays else float("inf")
             self._leaves_alone[candidate.webhook_id] = time.monotonic() + pause_s
 
@@ -295,7 +295,7 @@ class _Round(NamedTuple):
     """What came of a round: BUSY if another worker has the webhook."""
 
     summary: Summary
-    turn: Turn | None = None
+    turn: TurnResult | None = None
 
 
 def _round_in_session(webhook_id: int) -> _Round:
@@ -313,11 +313,11 @@ def _round_in_session(webhook_id: int) -> _Round:
             close_old_connections()
 
 
-def _round(webhook_id: int, summary: Summary) -> Turn | None:
+def _round(webhook_id: int, summary: Summary) -> TurnResult | None:
     """Do one round of a webhook, or return at once that it is busy where another worker is at it; see Note [A round]."""
     with transaction.atomic():
         if not fetch_rows(int, TURN, [webhook_id]):
-            return Turn.BUSY
+            return TurnResult.BUSY
         receivers = fetch_rows(Receiver, RECEIVER, [webhook_id])
         if not receivers:
             return None

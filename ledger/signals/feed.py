@@ -33,7 +33,7 @@ from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.signals import alert_watching
 from ledger.signals.alert_declarations import alerts_of
-from ledger.signals.alert_states import Alert, AlertSignal
+from ledger.signals.alert_states import AlertSignal, DeclaredAlert
 from ledger.signals.alert_watching import Watch, watch_all
 from ledger.signals.budget_reports import BudgetReports
 from ledger.signals.types import BUDGET_EXCEEDED, types_of
@@ -225,7 +225,7 @@ class Subscribed(NamedTuple):
 
     types: frozenset[str]
     since: datetime
-    defaults: list[Alert]
+    defaults: list[DeclaredAlert]
 
 
 def _read_subscriptions() -> Subscribed | None:

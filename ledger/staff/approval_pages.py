@@ -13,7 +13,7 @@ from django.urls import Resolver404, resolve
 from ledger.operators import staff_log
 from ledger.staff.approvals import APPROVED, DECLINED, decide
 from ledger.staff.kit import columns
-from ledger.staff.kit.bounded_reads import FilteredRows, Order
+from ledger.staff.kit.bounded_reads import FilteredRows, ListOrder
 from ledger.staff.kit.cells import instant_words, row_url
 from ledger.staff.kit.columns import Column
 from ledger.staff.kit.filters import text
@@ -21,7 +21,7 @@ from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, actor, op
 from ledger.staff.models import Approval, ApprovalDecision
 from ledger.staff.permissions import VIEW_APPROVAL
 
-BY_TIME = Order(("requested_at", "id"))
+BY_TIME = ListOrder(("requested_at", "id"))
 WAITS = "waits"
 COLOURS = {WAITS: "warning", APPROVED: "success", DECLINED: "danger"}
 

@@ -14,7 +14,7 @@ from ledger.models import BatchListing
 from ledger.rules.credit_units import CreditUnit, plain_unit
 from ledger.staff.entry_tables import facts
 from ledger.staff.kit import columns
-from ledger.staff.kit.bounded_reads import FilteredRows, Order, recorded_at, recorded_within
+from ledger.staff.kit.bounded_reads import FilteredRows, ListOrder, recorded_at, recorded_within
 from ledger.staff.kit.cells import instant_words
 from ledger.staff.kit.columns import table_of
 from ledger.staff.kit.filters import choice, instant
@@ -22,7 +22,7 @@ from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.staff.links import account_link, entries_url, entry_link
 from ledger.units import units_of
 
-BY_TIME = Order(("recorded_at", "confined_to", "idempotency_key"))
+BY_TIME = ListOrder(("recorded_at", "confined_to", "idempotency_key"))
 WHOLE_NUMBERS = plain_unit("credits")
 WRITTEN, REFUSED, REJECTED = "written", "refused", "rejected with the batch"
 

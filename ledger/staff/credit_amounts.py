@@ -16,7 +16,7 @@ from django.core.exceptions import ValidationError
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from ledger.models import CreditType
-from ledger.staff.kit.form_fields import Shown, field_for
+from ledger.staff.kit.form_fields import Display, field_for
 from ledger.staff.kit.idempotent_forms import RecordT, RequestForm
 from ledger.staff.kit.money_fields import NotOneNumber, decimal_sign, read_typed
 from ledger.units import CreditUnit, plain_unit, unit_in, units_of
@@ -187,11 +187,11 @@ class CreditValueField(CreditNumberField):
 
 
 @field_for.register
-def _(value: Amount, shown: Shown) -> forms.Field:
+def _(value: Amount, shown: Display) -> forms.Field:
     return CreditAmountField(least=value.least, most=value.most)
 
 
-def value_of_a_credit(value: Number, shown: Shown) -> forms.Field:
+def value_of_a_credit(value: Number, shown: Display) -> forms.Field:
     """Return a field for the money that one credit is worth."""
     assert value.least is not None
     assert value.most is not None

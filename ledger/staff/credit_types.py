@@ -14,7 +14,7 @@ from ledger.models import CreditType
 from ledger.rules.credit_units import MAX_SCALE, CreditUnit
 from ledger.staff.kit.cells import digits, instant_words
 from ledger.staff.kit.columns import Column, NamedColumns
-from ledger.staff.kit.form_fields import Shown, made
+from ledger.staff.kit.form_fields import Display, made
 from ledger.units import unit_in
 from ledger.values import Credits, Time, annotations_of
 
@@ -49,7 +49,7 @@ class CreditTypeForm(forms.ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in DECLARED.keys() & self.fields.keys():
-            shown = Shown(label=str(self.fields[name].label), help=str(self.fields[name].help_text))
+            shown = Display(label=str(self.fields[name].label), help=str(self.fields[name].help_text))
             self.fields[name] = made(name, DECLARED[name], shown, required=True)
 
     def clean(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from ledger import reads
 from ledger.operators import staff_log
-from ledger.reads import LABEL, RATE, Balance, Days, Usage, Used, sum_of
+from ledger.reads import LABEL, RATE, AccountUsage, Balance, Days, Used, sum_of
 from ledger.rules.credit_units import CreditUnit
 from ledger.staff.kit.cells import digits
 from ledger.staff.kit.columns import table_of
@@ -86,7 +86,7 @@ def _by(request: HttpRequest, labels: Sequence[str]) -> str:
     return given if given in known else first
 
 
-def _read(account: Balance, by: str, days: int, *, by_day: bool = False, limit: int = ROWS_SHOWN) -> Usage:
+def _read(account: Balance, by: str, days: int, *, by_day: bool = False, limit: int = ROWS_SHOWN) -> AccountUsage:
     zone = ZoneInfo(timezone.get_current_timezone_name())
     since, until = reads.days_until(account.as_of, zone, days)
     return reads.usage(
@@ -102,11 +102,11 @@ def _read(account: Balance, by: str, days: int, *, by_day: bool = False, limit: 
     )
 
 
-def _rows(found: Usage, by: str) -> Iterator[tuple[Sequence[str], Used]]:
+def _rows(found: AccountUsage, by: str) -> Iterator[tuple[Sequence[str], Used]]:
     return ((texts, sum_of(days)) for texts, days in _parts(found, by) if days)
 
 
-def _parts(found: Usage, by: str) -> Iterator[tuple[Sequence[str], Days]]:
+def _parts(found: AccountUsage, by: str) -> Iterator[tuple[Sequence[str], Days]]:
     """Return the groups in words, as many as _headings has, and what each used."""
     if not by.endswith(AND_RATE):
         yield from (([each.value or ""], each.days) for each in found.values)

@@ -43,7 +43,7 @@ from ledger.staff.approvals import NoStake, Stake, StakeRule
 from ledger.staff.credit_amounts import CreditAmountsForm
 from ledger.staff.credit_types import fact_writer
 from ledger.staff.dry_runs import RequestT, dry_run_of
-from ledger.staff.kit.form_fields import Shown, made
+from ledger.staff.kit.form_fields import Display, made
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin, describe
 from ledger.staff.kit.rows import purpose_field
@@ -55,9 +55,9 @@ Result = TypeVar("Result")
 
 EXPIRY_PRESETS = [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")]
 """Days and their names."""
-REASON = Shown(required=True, help="The ledger records it permanently with your name.")
-WHY = {"reason": REASON, "reference": Shown(help="Your id of the related case, such as a ticket.")}
-AGAIN = made("holder_again", Holder(), Shown(label="New holder, again"))
+REASON = Display(required=True, help="The ledger records it permanently with your name.")
+WHY = {"reason": REASON, "reference": Display(help="Your id of the related case, such as a ticket.")}
+AGAIN = made("holder_again", Holder(), Display(label="New holder, again"))
 
 
 def end_of_day_in(days: int, *, now: datetime) -> datetime:
@@ -84,7 +84,7 @@ class RefundForm(OperationForm[RefundRequest], CreditAmountsForm[RefundRequest])
 
     declared, use_case = RefundRequest, services.refund
     stake = CREDITS_OF_ENTRY
-    shows = {"amount": Shown(help="Empty for the whole rest."), **WHY}
+    shows = {"amount": Display(help="Empty for the whole rest."), **WHY}
 
 
 class RevokeForm(OperationForm[RevokeRequest], CreditAmountsForm[RevokeRequest]):
@@ -101,9 +101,9 @@ class ReissueForm(OperationForm[ReissueRequest]):
     declared, use_case = ReissueRequest, services.reissue
     stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, sum(amount for _, amount in entry.drawn))])
     shows = {
-        "expires_at": Shown(label="Expires at (UTC)", help="The new expiry; empty to keep the current one."),
-        "never_expires": Shown(label="Or it never expires", words={True: "yes", False: "no"}, required=False),
-        "priority": Shown(
+        "expires_at": Display(label="Expires at (UTC)", help="The new expiry; empty to keep the current one."),
+        "never_expires": Display(label="Or it never expires", words={True: "yes", False: "no"}, required=False),
+        "priority": Display(
             help="The new priority; empty to keep the current one. The ledger uses lots with a lower number first."
         ),
         **WHY,
@@ -115,7 +115,7 @@ class ReversalForm(OperationForm[ReversalRequest], CreditAmountsForm[ReversalReq
 
     declared, use_case = ReversalRequest, services.reverse
     stake = CREDITS_OF_ENTRY
-    shows = {"amount": Shown(help="Empty for all that the other holder has left."), **WHY}
+    shows = {"amount": Display(help="Empty for all that the other holder has left."), **WHY}
 
 
 class ReleaseForm(OperationForm[ReleaseRequest]):
@@ -155,11 +155,11 @@ class GrantForm(RecipientForm[GrantRequest]):
     declared, use_case = GrantRequest, services.grant
     stake = CREDITS_OF_ENTRY
     shows = {
-        "holder_id": Shown(label="Holder"),
+        "holder_id": Display(label="Holder"),
         "holder_again": AGAIN,
-        "credit_type": Shown(),
-        "amount": Shown(help="In the unit of the credit type, with its decimals."),
-        "source": Shown(unset="Choose one", required=True, help="Purchased: the holder paid for the credits."),
+        "credit_type": Display(),
+        "amount": Display(help="In the unit of the credit type, with its decimals."),
+        "source": Display(unset="Choose one", required=True, help="Purchased: the holder paid for the credits."),
         "expires_in": forms.ChoiceField(
             label="Expires",
             required=False,
@@ -168,19 +168,19 @@ class GrantForm(RecipientForm[GrantRequest]):
             help_text="At the end of that day (UTC). The further options have a field for another time.",
         ),
         **WHY,
-        "expires_at": Shown(label="Expires at (UTC)", help="The credits expire at this time; empty for never."),
-        "effective_at": Shown(label="Effective at (UTC)", help="The credits are usable from this time; empty for now."),
-        "priority": Shown(help="The ledger uses lots with a lower number first."),
-        "applies_to": Shown(
+        "expires_at": Display(label="Expires at (UTC)", help="The credits expire at this time; empty for never."),
+        "effective_at": Display(label="Effective at (UTC)", help="The credits are usable from this time; empty for now."),
+        "priority": Display(help="The ledger uses lots with a lower number first."),
+        "applies_to": Display(
             label="Pays only for",
             make=purpose_field,
             help="Without a row: everything. Each further value of a label has a row. "
             "Spends and holds of other things pass these credits over.",
         ),
-        "paid": Shown(at="/paid_minor", label="Paid", help="What was paid, without tax."),
-        "currency": Shown(help="Of what was paid, such as EUR."),
-        "sold_at": Shown(label="Sold at (UTC)", help="Empty for now."),
-        "document": Shown(help="Of the sale in your books, such as an invoice's number."),
+        "paid": Display(at="/paid_minor", label="Paid", help="What was paid, without tax."),
+        "currency": Display(help="Of what was paid, such as EUR."),
+        "sold_at": Display(label="Sold at (UTC)", help="Empty for now."),
+        "document": Display(help="Of the sale in your books, such as an invoice's number."),
     }
     folded = ("reference", "expires_at", "effective_at", "priority", "applies_to", "paid", "currency", "sold_at", "document")
 
@@ -209,7 +209,7 @@ class OverdraftForm(OperationForm[OverdraftRequest], CreditAmountsForm[Overdraft
     declared, use_case = OverdraftRequest, services.set_overdraft
     # The holder can spend all of it.
     stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, entry.overdraft or 0)])
-    shows = {"limit": Shown(help="0 for no overdraft. An existing debt stays."), **WHY}
+    shows = {"limit": Display(help="0 for no overdraft. An existing debt stays."), **WHY}
 
 
 WINDOWS: Final = {"day": "each day", "week": "each week", "month": "each month", "rolling": "the last hours"}
@@ -228,16 +228,16 @@ class BudgetForm(OperationForm[BudgetRequest], CreditAmountsForm[BudgetRequest])
     declared, use_case = BudgetRequest, services.set_budget
     stake = SETS_TERMS
     shows = {
-        "budget": Shown(label="Name", help="Replaces the budget of that name. Small letters, digits and . _ -"),
-        "limit": Shown(help="In the unit of the credit type; 0 for none."),
-        "window": Shown(words=WINDOWS, help="A day, week or month is one of the time zone."),
-        "hours": Shown(help="If the last hours count: how many, up to 744."),
-        "time_zone": Shown(help="Such as Europe/Berlin."),
-        "by": Shown(label="It counts", words=SCOPES, help="What is spent by each of them has the limit."),
-        "label": Shown(help="If it counts each value of a label: the key in the metadata, such as member."),
-        "subject": Shown(label="Only", help="One actor (key:NAME), reference or label value; empty: each has the whole limit."),
-        "mode": Shown(label="What is more", words=MODES),
-        "parent": Shown(label="Within", help="The budget in which it nests, such as that of each member; empty: none."),
+        "budget": Display(label="Name", help="Replaces the budget of that name. Small letters, digits and . _ -"),
+        "limit": Display(help="In the unit of the credit type; 0 for none."),
+        "window": Display(words=WINDOWS, help="A day, week or month is one of the time zone."),
+        "hours": Display(help="If the last hours count: how many, up to 744."),
+        "time_zone": Display(help="Such as Europe/Berlin."),
+        "by": Display(label="It counts", words=SCOPES, help="What is spent by each of them has the limit."),
+        "label": Display(help="If it counts each value of a label: the key in the metadata, such as member."),
+        "subject": Display(label="Only", help="One actor (key:NAME), reference or label value; empty: each has the whole limit."),
+        "mode": Display(label="What is more", words=MODES),
+        "parent": Display(label="Within", help="The budget in which it nests, such as that of each member; empty: none."),
         **WHY,
     }
 
@@ -247,7 +247,7 @@ class EndBudgetForm(OperationForm[EndBudgetRequest]):
 
     declared, use_case = EndBudgetRequest, services.end_budget
     stake = SETS_TERMS
-    shows = {"budget": Shown(label="Name"), **WHY}
+    shows = {"budget": Display(label="Name"), **WHY}
 
 
 class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm[RecurringGrantRequest]):
@@ -257,23 +257,23 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
     # The credits of one period.
     stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, form.request.amount or form.request.up_to or 0)])
     shows = {
-        "recurring_grant": Shown(
+        "recurring_grant": Display(
             label="Name", help="Gives the recurring grant of that name other terms. Small letters, digits and . _ -"
         ),
-        "amount": Shown(help="Each period, in the unit of the credit type; or fill up to an amount instead."),
-        "up_to": Shown(label="Up to", help="Instead of the amount: fills what its earlier lots have left up to this."),
-        "interval": Shown(label="Every", help="The unit of a period."),
-        "interval_count": Shown(label="How many units", help="2 with month: every two months."),
-        "starts_at": Shown(label="Start", help="When the first period begins. Empty: now, or the present start."),
-        "time_zone": Shown(help="Such as Europe/Berlin."),
-        "source": Shown(help="Purchased: the holder paid for the credits."),
-        "priority": Shown(help="Lots with a lower number are spent first."),
-        "applies_to": Shown(
+        "amount": Display(help="Each period, in the unit of the credit type; or fill up to an amount instead."),
+        "up_to": Display(label="Up to", help="Instead of the amount: fills what its earlier lots have left up to this."),
+        "interval": Display(label="Every", help="The unit of a period."),
+        "interval_count": Display(label="How many units", help="2 with month: every two months."),
+        "starts_at": Display(label="Start", help="When the first period begins. Empty: now, or the present start."),
+        "time_zone": Display(help="Such as Europe/Berlin."),
+        "source": Display(help="Purchased: the holder paid for the credits."),
+        "priority": Display(help="Lots with a lower number are spent first."),
+        "applies_to": Display(
             label="Pays only for",
             make=purpose_field,
             help="Without a row: everything. Each further value of a label has a row.",
         ),
-        "expiry": Shown(
+        "expiry": Display(
             label="They expire",
             words={
                 "period_end": "at the end of their period",
@@ -282,11 +282,11 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
                 "rollover": "never, but the next period keeps unspent ones only up to a cap",
             },
         ),
-        "expires_after_days": Shown(label="Days", help="If they expire after some days: from the start of the period."),
-        "rollover_cap": Shown(label="Kept at most", help="If there is a cap: how many unspent credits the next period keeps."),
-        "ends_at": Shown(label="End", help="No period begins from then on. Empty: it has no end."),
-        "periods": Shown(label="Periods", help="How many there are, from the start on. Empty: no limit."),
-        "change": Shown(
+        "expires_after_days": Display(label="Days", help="If they expire after some days: from the start of the period."),
+        "rollover_cap": Display(label="Kept at most", help="If there is a cap: how many unspent credits the next period keeps."),
+        "ends_at": Display(label="End", help="No period begins from then on. Empty: it has no end."),
+        "periods": Display(label="Periods", help="How many there are, from the start on. Empty: no limit."),
+        "change": Display(
             label="Credits of the running period",
             required=False,
             unset="go back for the time that is left; the new ones come at once, in proportion",
@@ -306,7 +306,7 @@ class EndRecurringGrantForm(OperationForm[EndRecurringGrantRequest]):
 
     declared, use_case = EndRecurringGrantRequest, services.end_recurring_grant
     stake = NoStake("It moves no credits: what was granted stays, and nothing is granted after it.")
-    shows = {"recurring_grant": Shown(label="Name"), **WHY}
+    shows = {"recurring_grant": Display(label="Name"), **WHY}
 
 
 class IncomingTransfersForm(OperationForm[IncomingTransfersRequest]):
@@ -315,7 +315,7 @@ class IncomingTransfersForm(OperationForm[IncomingTransfersRequest]):
     declared, use_case = IncomingTransfersRequest, services.set_incoming_transfers
     stake = SETS_TERMS
     shows = {
-        "accepted": Shown(
+        "accepted": Display(
             label="Transfers from others",
             words={True: "accept", False: "refuse"},
             help="Grants and refunds still work, and credits that have arrived stay.",
@@ -338,7 +338,7 @@ class FreezeForm(OperationForm[FreezeRequest]):
     declared, use_case = FreezeRequest, services.freeze
     stake = SETS_TERMS
     shows = {
-        "frozen": Shown(
+        "frozen": Display(
             label="The holder",
             words={True: "is frozen", False: "is not frozen"},
             help="Grants, refunds, releases and captures of what is held still work.",
@@ -353,7 +353,7 @@ class ClockForm(OperationForm[ClockRequest]):
     declared, use_case = ClockRequest, services.set_clock
     stake = NoStake("It moves no credits, and only a deployment for tests has it.")
     shows = {
-        "now": Shown(label="The holder's time (UTC)", help="It stands still until the next move, and only goes forward."),
+        "now": Display(label="The holder's time (UTC)", help="It stands still until the next move, and only goes forward."),
         **WHY,
     }
 
@@ -366,9 +366,9 @@ class TransferForm(RecipientForm[TransferRequest]):
     declared, use_case = TransferRequest, services.transfer
     stake = CREDITS_OF_ENTRY
     shows = {
-        "to": Shown(label="To holder"),
+        "to": Display(label="To holder"),
         "holder_again": AGAIN,
-        "amount": Shown(help="You can transfer only available credits."),
+        "amount": Display(help="You can transfer only available credits."),
         **WHY,
     }
 

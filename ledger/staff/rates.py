@@ -16,7 +16,7 @@ from ledger import reads, services
 from ledger.models import Rate, RateListing
 from ledger.operators.permissions import PUBLISH_RATE
 from ledger.rules.credit_units import CreditUnit
-from ledger.rules.rates import WHOLE, UnitPrice
+from ledger.rules.rates import WHOLE, RatePrice
 from ledger.rules.requests import RateRequest
 from ledger.staff.approvals import NoStake
 from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm
@@ -24,7 +24,7 @@ from ledger.staff.kit import columns
 from ledger.staff.kit.cells import digits, instant_words, number, number_text
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import WrongFilter, read_number, text
-from ledger.staff.kit.form_fields import Shown, whole_number
+from ledger.staff.kit.form_fields import Display, whole_number
 from ledger.staff.kit.idempotent_forms import Done, DryRun, FormPage
 from ledger.staff.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.staff.kit.rows import RowsField, text_cell
@@ -85,7 +85,7 @@ class ComponentsField(RowsField):
         return (named[0], column) if named else None
 
 
-def components_field(value: Any, shown: Shown) -> ComponentsField:
+def components_field(value: Any, shown: Display) -> ComponentsField:
     """Return the field of the prices of components."""
     return ComponentsField()
 
@@ -97,15 +97,15 @@ class PublishForm(CreditAmountsForm[RateRequest]):
     refers_to = {"code": "rate_code"}
     stake = NoStake("It moves no credits: it says what is charged from then on.")
     shows = {
-        "code": Shown(help="The priced unit, such as gpt-4o.output."),
-        "credit_type": Shown(),
-        "price": Shown(help="In the unit of the credit type, with its decimals. Leave it empty if the rate has components."),
-        "per": Shown(
+        "code": Display(help="The priced unit, such as gpt-4o.output."),
+        "credit_type": Display(),
+        "price": Display(help="In the unit of the credit type, with its decimals. Leave it empty if the rate has components."),
+        "per": Display(
             label="Per units",
             make=whole_number,
             help="For example, 3 credits per 1000 units. The ledger rounds up to the smallest unit.",
         ),
-        "components": Shown(
+        "components": Display(
             make=components_field,
             required=False,
             help="Instead of one price: a row for each component. The sum of all costs is rounded up once.",
@@ -176,7 +176,7 @@ def _changed_prices(before: Rate, after: Rate, unit: CreditUnit) -> list[tuple[s
     ]
 
 
-def _unit_price_words(found: UnitPrice | None, unit: CreditUnit) -> str:
+def _unit_price_words(found: RatePrice | None, unit: CreditUnit) -> str:
     return "not there" if found is None else f"{unit.amount(found.price)} per {number_text(found.per)}"
 
 

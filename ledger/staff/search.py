@@ -15,7 +15,7 @@ from django.urls import reverse
 from ledger import reads
 from ledger.models import BatchListing, EntryListing, RateListing
 from ledger.operators import additions
-from ledger.operators.additions import Found
+from ledger.operators.additions import SearchResult
 from ledger.operators.permissions import (
     REFUND_SPEND,
     VIEW_ACCOUNT,
@@ -66,14 +66,14 @@ def find_anything(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/ledger/home/search_results.html", context, headers={"HX-Trigger": "search"})
 
 
-def _go(request: HttpRequest, word: str, found: list[Found]) -> HttpResponse:
+def _go(request: HttpRequest, word: str, found: list[SearchResult]) -> HttpResponse:
     """Lead to the first result; without one, back to the first page with a message."""
     if not found:
         messages.info(request, f"No results for “{word[:60]}”. Search by: {HINT}")
     return HttpResponseRedirect(found[0].url if found else reverse("admin:index"))
 
 
-def search(request: HttpRequest, word: str) -> list[Found]:
+def search(request: HttpRequest, word: str) -> list[SearchResult]:
     """Return what the operator may see for that word, each thing once; by index only, at most MOST of a kind."""
     if len(word) > LONGEST or "\x00" in word:
         return []
@@ -89,7 +89,7 @@ def search(request: HttpRequest, word: str) -> list[Found]:
     return list({(each.url, each.title): each for each in sorted(found, key=lambda each: each.rank)}.values())
 
 
-def _similar_holders(request: HttpRequest, word: str) -> list[Found]:
+def _similar_holders(request: HttpRequest, word: str) -> list[SearchResult]:
     """Return holders whose id is the word with one typo."""
     spellings = misspellings(word.lower()) if request.user.has_perm(VIEW_ACCOUNT) else []
     if not spellings:
@@ -99,23 +99,23 @@ def _similar_holders(request: HttpRequest, word: str) -> list[Found]:
         return [_holder(holder_id) for (holder_id,) in cursor.fetchall()]
 
 
-def _find_rates(request: HttpRequest, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool]) -> list[Found]:
+def _find_rates(request: HttpRequest, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool]) -> list[SearchResult]:
     """Return rates by words of their names, among NAMES_READ."""
     typed = words_of(word)
     if not typed or len(word) < SHORTEST_NAME:
         return []
-    findings: list[Found] = []
+    findings: list[SearchResult] = []
     if request.user.has_perm(VIEW_RATELISTING):
         rates = {(rate.credit_type, rate.code): rate for rate in RateListing.objects.order_by("credit_type", "code")[:NAMES_READ]}
         fitting = [rate for rate in rates.values() if fits(typed, words_of(rate.code))]
         findings += [
-            Found(title=rate.code, description="rate", url=row_url(RateListing, rate.pk), icon="price_check")
+            SearchResult(title=rate.code, description="rate", url=row_url(RateListing, rate.pk), icon="price_check")
             for rate in fitting[:MOST]
         ]
     return findings
 
 
-def _holders(request: HttpRequest, word: str) -> list[Found]:
+def _holders(request: HttpRequest, word: str) -> list[SearchResult]:
     if not request.user.has_perm(VIEW_ACCOUNT):
         return []
     accounts = reads.holders(prefix=word, limit=MOST * 4)
@@ -123,11 +123,11 @@ def _holders(request: HttpRequest, word: str) -> list[Found]:
     return [_holder(each) for each in ids]
 
 
-def _holder(holder_id: str) -> Found:
-    return Found(title=holder_id, description="holder", url=holder_url(holder_id), icon="account_balance_wallet")
+def _holder(holder_id: str) -> SearchResult:
+    return SearchResult(title=holder_id, description="holder", url=holder_url(holder_id), icon="account_balance_wallet")
 
 
-def _entries(request: HttpRequest, word: str) -> list[Found]:
+def _entries(request: HttpRequest, word: str) -> list[SearchResult]:
     """Return entries by number, reference and key; refusals also by the id of the refused request."""
     rows: list[Any] = []
     if split_entry_id(word):
@@ -144,25 +144,25 @@ def _entries(request: HttpRequest, word: str) -> list[Found]:
     return [_entry(row, word) for row in seen] + [_refund(row) for row in seen if may_refund and row.kind in REFUNDABLE]
 
 
-def _entry(row: EntryListing, word: str) -> Found:
+def _entry(row: EntryListing, word: str) -> SearchResult:
     how = "reference" if row.reference == word else "idempotency key" if row.idempotency_key == word else "request"
     description = f"{row.holder_id}, {row.credit_type}: {instant_words(row.recorded_at)}, by {how}"
     if row.kind == "refusal":
         url = refusal_url(row.holder_id, row.credit_type, row.sequence)
-        return Found(title=f"Refusal #{row.sequence}", description=description, url=url, icon="do_not_disturb_on")
+        return SearchResult(title=f"Refusal #{row.sequence}", description=description, url=url, icon="do_not_disturb_on")
     title = f"{KINDS[row.kind].title} #{row.sequence}"
     url = entry_url(row.holder_id, row.credit_type, row.sequence)
-    return Found(title=title, description=description, url=url, icon="receipt_long")
+    return SearchResult(title=title, description=description, url=url, icon="receipt_long")
 
 
-def _refund(row: EntryListing) -> Found:
+def _refund(row: EntryListing) -> SearchResult:
     """Return the form that refunds a spend: support looks up references for that."""
     url = reverse("admin:ledger_entrylisting_refund", args=[quote(row.pk)])
     description = f"{row.holder_id}, {row.credit_type}: {unit_of(row.credit_type).amount(taken_by(row))}"
-    return Found(title=f"Refund {row.kind} #{row.sequence}", description=description, url=url, icon="undo")
+    return SearchResult(title=f"Refund {row.kind} #{row.sequence}", description=description, url=url, icon="undo")
 
 
-def _batches(request: HttpRequest, word: str) -> list[Found]:
+def _batches(request: HttpRequest, word: str) -> list[SearchResult]:
     if not request.user.has_perm(VIEW_BATCHLISTING):
         return []
     rows = [
@@ -170,7 +170,7 @@ def _batches(request: HttpRequest, word: str) -> list[Found]:
         *BatchListing.objects.filter(request_id=word).exclude(request_id="")[:MOST],
     ]
     return [
-        Found(
+        SearchResult(
             title=f"Batch {row.idempotency_key}",
             description=instant_words(row.recorded_at),
             url=reverse("admin:ledger_batchlisting_change", args=[quote(row.pk)]),

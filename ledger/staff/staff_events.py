@@ -9,12 +9,12 @@ from django.http import HttpRequest
 from ledger.models import StaffEvent
 from ledger.operators.staff_log import ACTIONS
 from ledger.staff.kit import columns
-from ledger.staff.kit.bounded_reads import FilteredRows, Order, recorded_at, recorded_within
+from ledger.staff.kit.bounded_reads import FilteredRows, ListOrder, recorded_at, recorded_within
 from ledger.staff.kit.columns import Column
 from ledger.staff.kit.filters import ChoiceFilter, instant, text
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList
 
-BY_TIME = Order(("recorded_at", "id"))
+BY_TIME = ListOrder(("recorded_at", "id"))
 
 
 class ActionFilter(ChoiceFilter):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
     from django.utils.safestring import SafeString
 
-    from ledger.portal.parts import Document, Section, Shown
+    from ledger.portal.parts import Document, PageDisplay, PageList
     from ledger.typesetting.languages import Language
 
 
@@ -50,7 +50,7 @@ def _form(request: Any, holder_id: str, credit_type: str) -> "SafeString":
     return pages.form(holder_id, credit_type)
 
 
-def _sections(holder_id: str, credit_type: str, shown: "Shown") -> "Sequence[Section]":
+def _sections(holder_id: str, credit_type: str, shown: "PageDisplay") -> "Sequence[PageList]":
     from ledger.statements import downloads
 
     return downloads.sections(holder_id, credit_type, shown)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ledger.database.statements import fetch_rows
 from ledger.months import month_before
-from ledger.portal.parts import Cell, Document, Section, Shown
+from ledger.portal.parts import Cell, Document, PageDisplay, PageList
 from ledger.services import time_of
 from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.typesetting.languages import Language
@@ -36,7 +36,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
 """In every language of `ledger.typesetting.languages`."""
 
 
-def sections(holder_id: str, credit_type: str, shown: Shown) -> list[Section]:
+def sections(holder_id: str, credit_type: str, shown: PageDisplay) -> list[PageList]:
     """Return the list of the months of an account, the newest first; no list without entries, or where no PDF can be made."""
     months = _months(holder_id, credit_type) if IS_INSTALLED else []
     if not months:
@@ -48,7 +48,7 @@ def sections(holder_id: str, credit_type: str, shown: Shown) -> list[Section]:
         rows.append({"month": f"{month:%Y-%m}", "pdf_url": url})
         cells.append([Cell(f"{month:%Y-%m}"), Cell(text, url)])
     headers = [Cell(texts["month"]), Cell(texts["file"])]
-    return [Section(name="statements", title=texts["title"], empty="", headers=headers, cells=cells, rows=rows)]
+    return [PageList(name="statements", title=texts["title"], empty="", headers=headers, cells=cells, rows=rows)]
 
 
 def document(holder_id: str, name: str, credit_types: Sequence[str], language: Language) -> Document | None:

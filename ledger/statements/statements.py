@@ -109,7 +109,7 @@ BY_DAY: Final = """
 """
 
 
-class Row(NamedTuple):
+class StatementRow(NamedTuple):
     """An entry, or the entries of one kind on one day."""
 
     sequence: int
@@ -151,7 +151,7 @@ class AccountStatement:
     month: date
     opening: Edge
     closing: Edge
-    rows: Sequence[Row]
+    rows: Sequence[StatementRow]
     entries: int
     refusals: int
     is_final: bool
@@ -206,7 +206,7 @@ def read_statement(holder_id: str, month: date, credit_type: str) -> AccountStat
         entries, refusals = cursor.fetchone()
         cursor.execute((ENTRIES if entries <= MOST_ENTRIES else BY_DAY).format(at=at), bounds)
         # The sums of a day may exceed a bigint.
-        rows = [row._replace(amount=int(row.amount)) for row in map(Row._make, cursor.fetchall())]
+        rows = [row._replace(amount=int(row.amount)) for row in map(StatementRow._make, cursor.fetchall())]
     unit = unit_of(credit_type)
     return AccountStatement(
         holder_id, credit_type, month, opening, closing, rows, entries, refusals, is_final=is_final, unit=unit
@@ -275,7 +275,7 @@ def _sums(found: AccountStatement, language: Language) -> Iterator[dict[str, Any
         yield line(texts["held"], found.closing.held)
 
 
-def _line(found: AccountStatement, row: Row, language: Language, *, is_listed: bool) -> dict[str, Any]:
+def _line(found: AccountStatement, row: StatementRow, language: Language, *, is_listed: bool) -> dict[str, Any]:
     texts = TEXTS[language.code]
     notes = [note for note in (row.reason, row.reference) if note]
     if not is_listed:

@@ -17,15 +17,15 @@ from ledger.rules.kinds import KINDS, LINES, left_of
 from ledger.totals.closing import credits_by_holder, owed_by_holder, paid_by_day
 from ledger.totals.counting import COLUMNS
 from ledger.totals.figures import (
-    Amount,
-    Column,
     Figure,
-    Link,
-    Quantity,
+    FigureAmount,
+    FigureColumn,
+    FigureLink,
+    FigureQuantity,
+    FigureRow,
+    FigureSection,
     Reference,
-    Row,
     Rows,
-    Section,
     SectionSource,
     count,
     credits_in,
@@ -49,16 +49,16 @@ OF_A_TIE: Final = ("documents", "entries")
 OWED: Final = "owed on overdrafts"
 
 
-def sections(month: date) -> list[Section]:
+def sections(month: date) -> list[FigureSection]:
     """Return the section of the credits, and in a closed month that of their expiry."""
     types = month_report(month).types
     if not types:
         return []
     units = units_of(one.credit_type for one in types)
-    columns = [Column(one.credit_type, _unit_name(units[one.credit_type])) for one in types]
-    found = [Section(CREDITS, "Credits", columns, _credits(month, types, units))]
+    columns = [FigureColumn(one.credit_type, _unit_name(units[one.credit_type])) for one in types]
+    found = [FigureSection(CREDITS, "Credits", columns, _credits(month, types, units))]
     if any(one.outstanding for one in types):
-        found.append(Section(EXPIRY, "Credits at the end, by expiry", columns, _expiry(types, units), first="Expires"))
+        found.append(FigureSection(EXPIRY, "Credits at the end, by expiry", columns, _expiry(types, units), first="Expires"))
     return found
 
 
@@ -121,7 +121,7 @@ def _expiry(types: Sequence[TypeReport], units: dict[str, CreditUnit]) -> list[F
     places = {key: place for buckets_of_type in by_type for key, (place, _) in buckets_of_type.items()}
     figures = []
     for key in sorted(places, key=lambda key: (places[key][0] == "", places[key][0] == "never", places[key])):
-        amounts: list[Amount | None] = [
+        amounts: list[FigureAmount | None] = [
             credits_in(units[one.credit_type], buckets_of_type[key][1]) if key in buckets_of_type else None
             for one, buckets_of_type in zip(types, by_type, strict=True)
         ]
@@ -141,18 +141,18 @@ def entries_on(day: date, credit_type: str, kinds: Sequence[str] = ()) -> Refere
 def _listed_on(day: date, credit_type: str, page: str, filters: Mapping[str, str] = {}) -> Reference:
     following = day + timedelta(days=1)
     bounds = {"since": f"{day}T00:00:00+00:00", "until": f"{following}T00:00:00+00:00"}
-    return Reference(f"{day}", Link(page, {"credit_type": credit_type, **filters, **bounds}))
+    return Reference(f"{day}", FigureLink(page, {"credit_type": credit_type, **filters, **bounds}))
 
 
-def day_rows(days: Mapping[date, int], day: Callable[[date], Reference]) -> list[Row]:
+def day_rows(days: Mapping[date, int], day: Callable[[date], Reference]) -> list[FigureRow]:
     """Return a row for each day with an amount."""
-    return [Row((f"{each}",), [day(each)], amount) for each, amount in days.items() if amount]
+    return [FigureRow((f"{each}",), [day(each)], amount) for each, amount in days.items() if amount]
 
 
-def holder_rows(amounts: Mapping[str, int]) -> list[Row]:
+def holder_rows(amounts: Mapping[str, int]) -> list[FigureRow]:
     """Return a row for each holder, the largest amount first."""
     return [
-        Row((-abs(amount), holder), [Reference(holder, Link("ledger_holder", key=holder))], amount)
+        FigureRow((-abs(amount), holder), [Reference(holder, FigureLink("ledger_holder", key=holder))], amount)
         for holder, amount in amounts.items()
     ]
 
@@ -190,7 +190,7 @@ def _of_credits(month: date, one: TypeReport, figure: str) -> Rows | None:
         changed = _left_amount if figure == "closing" else _held_amount
         changes = {row.day: changed(row) for row in of_type}
         before = (one.closing if figure == "closing" else one.held) - sum(changes.values())
-        first = [Row(("",), [Reference("At the start", month_link(month_before(month)))], before)] if before else []
+        first = [FigureRow(("",), [Reference("At the start", month_link(month_before(month)))], before)] if before else []
         title = "At the end, by the changes of days" if figure == "closing" else "Held at the end, by the changes of days"
         return days(_title(title, unit), rows=[*first, *day_rows(changes, linked)])
     if figure.startswith("paid_"):
@@ -237,7 +237,7 @@ def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
             ("expired_unbooked", "Expired, not booked", -(one.expired_unbooked or 0)),
         ]
         unbooked_rows = [
-            Row((place,), [Reference(title, rows_link(month, CREDITS, key, one.credit_type))], amount)
+            FigureRow((place,), [Reference(title, rows_link(month, CREDITS, key, one.credit_type))], amount)
             for place, (key, title, amount) in enumerate(parts)
             if amount
         ]
@@ -250,7 +250,7 @@ def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
             for key, (place, amount) in _buckets(one).items()
             if place[0] and place[0] <= f"{month:%Y-%m}" and not place[2]
         ]
-        unbooked_rows = [Row((key,), [_bucket_link(month, one, key)], amount) for key, _, amount in buckets]
+        unbooked_rows = [FigureRow((key,), [_bucket_link(month, one, key)], amount) for key, _, amount in buckets]
     else:
         as_of = to_us(month_report(month).as_of or starts(month_after(month)))
         days: Counter[date] = Counter()
@@ -258,7 +258,7 @@ def _unbooked_rows(month: date, one: TypeReport, figure: str) -> Rows | None:
             "expires_us", "credits"
         ):
             days[from_us(expires_us).date()] += int(amount)
-        unbooked_rows = [Row((f"{day}",), [f"{day}"], amount) for day, amount in days.items() if amount]
+        unbooked_rows = [FigureRow((f"{day}",), [f"{day}"], amount) for day, amount in days.items() if amount]
     return Rows(_title("Expired, but not yet booked", unit), ["Expires", "Credits"], unbooked_rows, unit)
 
 
@@ -275,10 +275,12 @@ def _of_tie(month: date, one: TypeReport, figure: str) -> Rows | None:
     for part in parts:
         number = numbers.get(int(part.document)) if part.document.isdecimal() else None
         named = (
-            Reference(number, Link(source.page, key=part.document), part.document) if number else f"no document {part.document}"
+            Reference(number, FigureLink(source.page, key=part.document), part.document)
+            if number
+            else f"no document {part.document}"
         )
         beside = part.entries if of == "documents" else part.documents
-        found.append(Row((part.document,), [named, Quantity(beside, unit)], getattr(part, of)))
+        found.append(FigureRow((part.document,), [named, FigureQuantity(beside, unit)], getattr(part, of)))
     other = next(each for each in OF_A_TIE if each != of)
     headings = ["Document", f"By the {other}", f"By the {of}"]
     return Rows(_title(source.name.capitalize(), unit), headings, found, unit, total=tie[of])
@@ -292,7 +294,7 @@ def _of_bucket(month: date, one: TypeReport, figure: str) -> Rows | None:
     """Return the holders of what is left by expiry; of all of it, the parts."""
     unit, buckets, end = _unit(one), _buckets(one), starts(month_after(month))
     if figure == "closing":
-        found = [Row((key,), [_bucket_link(month, one, key)], amount) for key, (_, amount) in buckets.items()]
+        found = [FigureRow((key,), [_bucket_link(month, one, key)], amount) for key, (_, amount) in buckets.items()]
         return Rows(_title("At the end, by expiry", unit), ["Expires", "Credits"], found, unit)
     if figure not in buckets:
         return None

@@ -21,7 +21,7 @@ LAST_KEY: Final = "~"
 """Behind all days and months."""
 
 
-class Amount(NamedTuple):
+class FigureAmount(NamedTuple):
     """One number: as programs read it, its unit, and as people read it."""
 
     value: int | Decimal
@@ -34,7 +34,7 @@ class Amount(NamedTuple):
         return self.unit != PERCENT
 
 
-class Link(NamedTuple):
+class FigureLink(NamedTuple):
     """An operators' page: its name without "admin:", and its query; `key` is of a row's page."""
 
     page: str
@@ -42,7 +42,7 @@ class Link(NamedTuple):
     key: str = ""
 
 
-class Column(NamedTuple):
+class FigureColumn(NamedTuple):
     """A column of a section: a currency, a credit type, or one of them with a part."""
 
     key: str
@@ -61,7 +61,7 @@ class Figure:
 
     key: str
     title: str
-    amounts: Sequence[Amount | None]
+    amounts: Sequence[FigureAmount | None]
     definition: str = ""
     is_sum: bool = False
 
@@ -72,7 +72,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class FigureSection:
     """Figures that belong together, their columns side by side.
 
     Args:
@@ -83,22 +83,22 @@ class Section:
 
     key: str
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[FigureColumn]
     figures: Sequence[Figure]
     note: str = ""
     first: str = ""
-    files: Sequence[tuple[str, Link]] = ()
+    files: Sequence[tuple[str, FigureLink]] = ()
 
 
 class Reference(NamedTuple):
     """A cell of `Rows` that names something with a page; `id` is what the API knows it by, if not by the text."""
 
     text: str
-    link: Link
+    link: FigureLink
     id: str = ""
 
 
-class Quantity(NamedTuple):
+class FigureQuantity(NamedTuple):
     """A cell of `Rows` with an amount beside the one that is summed up."""
 
     amount: int
@@ -108,7 +108,7 @@ class Quantity(NamedTuple):
 RowKey = tuple[str | int, ...]
 
 
-class Row(NamedTuple):
+class FigureRow(NamedTuple):
     """One row of a figure.
 
     Args:
@@ -136,7 +136,7 @@ class Rows:
         self,
         title: str,
         headings: Sequence[str],
-        rows: Iterable[Row],
+        rows: Iterable[FigureRow],
         unit: CreditUnit,
         *,
         total: int | None = None,
@@ -146,13 +146,13 @@ class Rows:
         self.rows = sorted(rows, key=lambda row: row.key)
         if total is not None and (late := total - self.total):
             key = tuple(LAST_KEY if isinstance(part, str) else 1 for part in self.rows[-1].key) if self.rows else (LAST_KEY,)
-            self.rows.append(Row(key, [rest, *[""] * (len(headings) - 2)], late))
+            self.rows.append(FigureRow(key, [rest, *[""] * (len(headings) - 2)], late))
 
     @property
     def total(self) -> int:
         return sum(row.amount for row in self.rows)
 
-    def page(self, limit: int, *, after: RowKey | None = None, before: RowKey | None = None) -> Sequence[Row]:
+    def page(self, limit: int, *, after: RowKey | None = None, before: RowKey | None = None) -> Sequence[FigureRow]:
         """Return the rows next to a key, which need not exist any more; without a key, the first."""
         if before is not None:
             end = bisect_left(self.rows, before, key=lambda row: row.key)
@@ -172,7 +172,7 @@ class SectionSource:
     """
 
     permission: str
-    sections: Callable[[date], Sequence[Section]]
+    sections: Callable[[date], Sequence[FigureSection]]
     rows: Callable[[date, str, str, str], Rows | None]
 
 
@@ -188,7 +188,7 @@ class Month:
     month: date
     is_final: bool
     as_of: datetime
-    sections: Sequence[Section]
+    sections: Sequence[FigureSection]
 
     @property
     def state(self) -> str:
@@ -209,11 +209,11 @@ class Placed(NamedTuple):
     """An amount with its figure and column."""
 
     figure: Figure
-    column: Column
-    amount: Amount
+    column: FigureColumn
+    amount: FigureAmount
 
 
-def amounts_of(section: Section) -> list[Placed]:
+def amounts_of(section: FigureSection) -> list[Placed]:
     """Return the amounts of a section, figure by figure."""
     return [
         Placed(figure, column, amount)
@@ -239,34 +239,34 @@ def sources_around(own: SectionSource) -> list[SectionSource]:
     return [*_first, own, *_sources]
 
 
-def rows_link(month: date, section: str, figure: str, column: str) -> Link:
+def rows_link(month: date, section: str, figure: str, column: str) -> FigureLink:
     """Return the page of the rows of a figure."""
-    return Link("ledger_month_rows", {"month": f"{month:%Y-%m}", "section": section, "figure": figure, "column": column})
+    return FigureLink("ledger_month_rows", {"month": f"{month:%Y-%m}", "section": section, "figure": figure, "column": column})
 
 
-def month_link(month: date) -> Link:
+def month_link(month: date) -> FigureLink:
     """Return the page of a month."""
-    return Link("ledger_month_end", {"month": f"{month:%Y-%m}"})
+    return FigureLink("ledger_month_end", {"month": f"{month:%Y-%m}"})
 
 
 # Amounts ---------------------------------------------------------------------------------------------
 
 
-def money(minor: int, currency: str) -> Amount:
+def money(minor: int, currency: str) -> FigureAmount:
     """Return an amount of money, in minor units."""
-    return Amount(minor, f"{currency} minor units", currency_unit(currency).number(minor))
+    return FigureAmount(minor, f"{currency} minor units", currency_unit(currency).number(minor))
 
 
-def credits_in(unit: CreditUnit, amount: int) -> Amount:
+def credits_in(unit: CreditUnit, amount: int) -> FigureAmount:
     """Return an amount of credits, in the smallest unit of their type."""
-    return Amount(amount, f"smallest unit of {unit.credit_type}", unit.number(amount))
+    return FigureAmount(amount, f"smallest unit of {unit.credit_type}", unit.number(amount))
 
 
-def count(number: int, unit: str) -> Amount:
+def count(number: int, unit: str) -> FigureAmount:
     """Return a number of things, such as customers."""
-    return Amount(number, unit, CreditUnit("", unit, unit).number(number))
+    return FigureAmount(number, unit, CreditUnit("", unit, unit).number(number))
 
 
-def percent(value: Decimal | None) -> Amount | None:
+def percent(value: Decimal | None) -> FigureAmount | None:
     """Return a rate in percent with one decimal; None stays None."""
-    return None if value is None else Amount(value, PERCENT, f"{value:,.1f} %".replace("-", "−"))
+    return None if value is None else FigureAmount(value, PERCENT, f"{value:,.1f} %".replace("-", "−"))

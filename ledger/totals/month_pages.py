@@ -19,7 +19,18 @@ from ledger.operators import staff_log
 from ledger.staff.kit.cells import day_words, digits, link, timestamp
 from ledger.staff.kit.csv_files import csv_response
 from ledger.staff.kit.pages import ReadOnlyAdmin, guarded
-from ledger.totals.figures import Amount, Figure, Link, Month, Quantity, Reference, Row, Rows, Section, rows_link
+from ledger.totals.figures import (
+    Figure,
+    FigureAmount,
+    FigureLink,
+    FigureQuantity,
+    FigureRow,
+    FigureSection,
+    Month,
+    Reference,
+    Rows,
+    rows_link,
+)
 from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_file_name, month_pdf
 from ledger.totals.permissions import VIEW_DAILYTOTAL
@@ -116,7 +127,7 @@ FILES: Final = {"csv": _csv, "pdf": _pdf}
 # A section -------------------------------------------------------------------------------------------
 
 
-def _part(month: date, section: Section) -> dict[str, Any]:
+def _part(month: date, section: FigureSection) -> dict[str, Any]:
     return {
         "key": section.key,
         "title": section.title,
@@ -128,7 +139,7 @@ def _part(month: date, section: Section) -> dict[str, Any]:
     }
 
 
-def _row(month: date, section: Section, figure: Figure) -> dict[str, Any]:
+def _row(month: date, section: FigureSection, figure: Figure) -> dict[str, Any]:
     cells = [
         (column.title, _cell(amount, rows_link(month, section.key, figure.key, column.key)))
         for column, amount in zip(section.columns, figure.amounts, strict=True)
@@ -136,14 +147,14 @@ def _row(month: date, section: Section, figure: Figure) -> dict[str, Any]:
     return {"title": figure.title, "definition": figure.definition, "is_sum": figure.is_sum, "cells": cells}
 
 
-def _cell(amount: Amount | None, rows: Link) -> SafeString | str:
+def _cell(amount: FigureAmount | None, rows: FigureLink) -> SafeString | str:
     if amount is None:
         return ""
     written = digits(amount.text)
     return link(_url(rows), written) if amount.is_sum and amount.value else written
 
 
-def _url(target: Link) -> str:
+def _url(target: FigureLink) -> str:
     address = reverse(f"admin:{target.page}", args=[target.key] if target.key else [])
     return f"{address}?{urlencode(target.query)}" if target.query else address
 
@@ -188,7 +199,7 @@ def _rows(request: HttpRequest, month: date, keys: list[str]) -> Rows | None:
     return rows_of(month, section, figure, column, may=request.user.has_perm)
 
 
-def _shown_row(found: Rows, row: Row) -> list[tuple[str, Any]]:
+def _shown_row(found: Rows, row: FigureRow) -> list[tuple[str, Any]]:
     written = [*map(_show_value, row.cells), digits(found.unit.number(row.amount))]
     return list(zip(found.headings, written, strict=True))
 
@@ -196,7 +207,7 @@ def _shown_row(found: Rows, row: Row) -> list[tuple[str, Any]]:
 def _show_value(value: Any) -> Any:
     if isinstance(value, Reference):
         return link(_url(value.link), value.text)
-    if isinstance(value, Quantity):
+    if isinstance(value, FigureQuantity):
         return digits(value.unit.number(value.amount))
     return day_words(value) if isinstance(value, date) else value
 
@@ -207,12 +218,12 @@ def _file_columns(found: Rows) -> list[tuple[str, Any]]:
     return [*columns, (of_amount, partial(_amount_in_file, found.unit))]
 
 
-def _in_file(place: int, row: Row) -> Any:
+def _in_file(place: int, row: FigureRow) -> Any:
     value = row.cells[place]
-    if isinstance(value, Quantity):
+    if isinstance(value, FigureQuantity):
         return value.unit.decimal(value.amount)
     return value.text if isinstance(value, Reference) else value
 
 
-def _amount_in_file(unit: CreditUnit, row: Row) -> Decimal:
+def _amount_in_file(unit: CreditUnit, row: FigureRow) -> Decimal:
     return unit.decimal(row.amount)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ledger.months import starts
-from ledger.totals.figures import Month, Section
+from ledger.totals.figures import FigureSection, Month
 from ledger.typesetting.languages import ENGLISH
 from ledger.typesetting.letterheads import letterhead_of
 from ledger.typesetting.typeset import typeset
@@ -50,7 +50,7 @@ def month_page(found: Month) -> dict[str, Any]:
     }
 
 
-def _parts(section: Section) -> Iterator[dict[str, Any]]:
+def _parts(section: FigureSection) -> Iterator[dict[str, Any]]:
     """Yield the section as tables with as many columns as fit."""
     figures = [figure for figure in section.figures if figure.is_shown]
     for start in range(0, len(section.columns), MOST_COLUMNS):

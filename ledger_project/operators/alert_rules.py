@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 
-from ledger.operators.additions import Found
+from ledger.operators.additions import SearchResult
 from ledger.operators.permissions import VIEW_LOCKS
 from ledger.staff.spelling import begins, resembles, words_of
 
@@ -33,7 +33,7 @@ CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 
 
-class Alert(NamedTuple):
+class MonitoringRule(NamedTuple):
     """A rule of the monitoring: when it fires, how urgent it is, and what it means and what to do, as HTML."""
 
     name: str
@@ -44,7 +44,7 @@ class Alert(NamedTuple):
 
 
 @cache
-def alerts() -> tuple[Alert, ...]:
+def alerts() -> tuple[MonitoringRule, ...]:
     """Return the alerts in the order of their rules; none where the files are not installed."""
     rules_file, texts_file = Path(settings.BASE_DIR, RULES), Path(settings.BASE_DIR, TEXTS)
     if not (rules_file.is_file() and texts_file.is_file()):
@@ -53,7 +53,7 @@ def alerts() -> tuple[Alert, ...]:
     texts = dict(zip(parts[::2], parts[1::2], strict=True))
     rules = [rule for group in yaml.safe_load(rules_file.read_text("utf-8"))["groups"] for rule in group["rules"]]
     return tuple(
-        Alert(
+        MonitoringRule(
             name=rule["alert"],
             condition=" ".join(str(rule["expr"]).split()),
             lasting=str(rule.get("for", "")),
@@ -94,14 +94,14 @@ def page(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/monitoring_alerts.html", context)
 
 
-def find(request: Any, word: str) -> list[Found]:
+def find(request: Any, word: str) -> list[SearchResult]:
     """Return the alerts whose names begin with what was typed, as one word or as several."""
     typed = word.strip().lower()
     fitting = [alert for alert in alerts() if alert.name.lower().startswith(typed) or _fits(begins, word, alert)]
     return _find(request, fitting, word)
 
 
-def guess(request: Any, word: str) -> list[Found]:
+def guess(request: Any, word: str) -> list[SearchResult]:
     """Return the same for words with one typo. A single word resembles the whole name only: nouns of pages find no alerts."""
     typed = words_of(word)
     fitting = [
@@ -112,17 +112,17 @@ def guess(request: Any, word: str) -> list[Found]:
     return _find(request, fitting, word)
 
 
-def _fits(compare: Any, word: str, alert: Alert) -> bool:
+def _fits(compare: Any, word: str, alert: MonitoringRule) -> bool:
     typed = words_of(word)
     return bool(typed) and bool(compare(typed, words_of(f"{CAPITAL.sub(' ', alert.name)} alert {alert.name}")))
 
 
-def _find(request: Any, found: Sequence[Alert], word: str) -> list[Found]:
+def _find(request: Any, found: Sequence[MonitoringRule], word: str) -> list[SearchResult]:
     if len(word.strip()) < SHORTEST or not request.user.has_perm(VIEW_LOCKS):
         return []
     address = reverse(NAME)
     return [
-        Found(
+        SearchResult(
             title=each.name,
             description=f"alert: {each.urgency.lower()}",
             url=f"{address}#{each.name}",

@@ -44,7 +44,7 @@ class Tab:
 
 
 @dataclass(frozen=True)
-class Section:
+class SidebarSection:
     """An entry of the sidebar: a title, an icon, and its pages, of which the first permitted one is opened."""
 
     title: str
@@ -83,9 +83,9 @@ def _page(title: str, url_name: str, model: str) -> Tab:
 
 
 SECTIONS: Final = (
-    Section("Home", "home", (Tab("Home", "index"),)),
-    Section("Customers", "groups", (_list("Customers", "billing.customer"),)),
-    Section(
+    SidebarSection("Home", "home", (Tab("Home", "index"),)),
+    SidebarSection("Customers", "groups", (_list("Customers", "billing.customer"),)),
+    SidebarSection(
         "Credits",
         "account_balance_wallet",
         (
@@ -96,8 +96,8 @@ SECTIONS: Final = (
             _list("Observations", "ledger_shadow.observation"),
         ),
     ),
-    Section("Subscriptions", "autorenew", (_list("Subscriptions", "billing.subscription"),)),
-    Section(
+    SidebarSection("Subscriptions", "autorenew", (_list("Subscriptions", "billing.subscription"),)),
+    SidebarSection(
         "Invoices",
         "description",
         (
@@ -107,7 +107,7 @@ SECTIONS: Final = (
             _list("Mails", "billing_dunning.mail"),
         ),
     ),
-    Section(
+    SidebarSection(
         "Payments",
         "payments",
         (
@@ -118,7 +118,7 @@ SECTIONS: Final = (
             _list("Top-ups", "billing_payments.topup"),
         ),
     ),
-    Section(
+    SidebarSection(
         "Catalogue",
         "sell",
         (
@@ -130,12 +130,12 @@ SECTIONS: Final = (
             _list("Credit types", "ledger.credittype"),
         ),
     ),
-    Section(
+    SidebarSection(
         "Reports",
         "bar_chart",
         (_page("Month", "ledger_month_end", "ledger_totals.dailytotal"), Tab("Year", "billing_year", VIEW_INVOICE)),
     ),
-    Section(
+    SidebarSection(
         "Developers",
         "code",
         (
@@ -148,7 +148,7 @@ SECTIONS: Final = (
             Tab("Monitoring alerts", "monitoring-alerts", VIEW_LOCKS, namespace=""),
         ),
     ),
-    Section(
+    SidebarSection(
         "Settings",
         "settings",
         (

@@ -7,7 +7,7 @@ from django.apps import AppConfig
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.operators.additions import Found
+    from ledger.operators.additions import SearchResult
 
 
 class OperatorsConfig(AppConfig):
@@ -28,25 +28,25 @@ class OperatorsConfig(AppConfig):
         additions.register_guesses(_similar_alerts)
 
 
-def _destinations(request: Any, word: str) -> "Sequence[Found]":
+def _destinations(request: Any, word: str) -> "Sequence[SearchResult]":
     from ledger_project.operators import destinations
 
     return destinations.find(request, word)
 
 
-def _similar_destinations(request: Any, word: str) -> "Sequence[Found]":
+def _similar_destinations(request: Any, word: str) -> "Sequence[SearchResult]":
     from ledger_project.operators import destinations
 
     return destinations.guess(request, word)
 
 
-def _alerts(request: Any, word: str) -> "Sequence[Found]":
+def _alerts(request: Any, word: str) -> "Sequence[SearchResult]":
     from ledger_project.operators import alert_rules
 
     return alert_rules.find(request, word)
 
 
-def _similar_alerts(request: Any, word: str) -> "Sequence[Found]":
+def _similar_alerts(request: Any, word: str) -> "Sequence[SearchResult]":
     from ledger_project.operators import alert_rules
 
     return alert_rules.guess(request, word)

@@ -21,7 +21,7 @@ from billing.permissions import (
     VIEW_RUN,
     VIEW_SUBSCRIPTION,
 )
-from ledger.operators.additions import Found
+from ledger.operators.additions import SearchResult
 from ledger.operators.permissions import (
     GRANT_CREDITS,
     PUBLISH_RATE,
@@ -186,27 +186,27 @@ ACTIONS: Final = (
 )  # fmt: skip
 
 
-def find(request: Any, word: str) -> list[Found]:
+def find(request: Any, word: str) -> list[SearchResult]:
     """Return actions and pages whose titles have words that begin with those typed, as far as the operator may open them."""
     return _find(request, word, begins, rank=0)
 
 
-def guess(request: Any, word: str) -> list[Found]:
+def guess(request: Any, word: str) -> list[SearchResult]:
     """Return the same for words with one typo."""
     return _find(request, word, resembles, rank=2)
 
 
-def _find(request: Any, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool], *, rank: int) -> list[Found]:
+def _find(request: Any, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool], *, rank: int) -> list[SearchResult]:
     typed = words_of(word)
     if not typed or max(map(len, typed)) < SHORTEST or not SPOKEN.fullmatch(word):
         return []
     actions = [
-        Found(title=each.title, description=each.hint, url=_url(each), icon="bolt", rank=rank)
+        SearchResult(title=each.title, description=each.hint, url=_url(each), icon="bolt", rank=rank)
         for each in ACTIONS
         if (not each.permission or request.user.has_perm(each.permission)) and fits(typed, words_of(f"{each.title} {each.also}"))
     ]
     pages = [
-        Found(title=tab.title, description=_where(section.title, tab.title), url=tab.address, icon=section.icon, rank=rank)
+        SearchResult(title=tab.title, description=_where(section.title, tab.title), url=tab.address, icon=section.icon, rank=rank)
         for section in SECTIONS
         for tab in section.tabs_for(request)
         if fits(typed, words_of(tab.title))
@@ -214,7 +214,7 @@ def _find(request: Any, word: str, fits: Callable[[Iterable[str], Iterable[str]]
     return [*_in_order(typed, pages), *_in_order(typed, actions)][:MOST]
 
 
-def _in_order(typed: Sequence[str], found: list[Found]) -> list[Found]:
+def _in_order(typed: Sequence[str], found: list[SearchResult]) -> list[SearchResult]:
     """Return those whose title itself has the words first."""
     return sorted(found, key=lambda each: not begins(typed, words_of(each.title)))
 

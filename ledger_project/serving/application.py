@@ -26,7 +26,7 @@ from ledger_project import logs  # noqa: E402
 from ledger_project.serving.pages_server import wait_until_listening  # noqa: E402
 
 
-class Pages(BaseHandler):
+class PageHandler(BaseHandler):
     """Django with all its middleware, for a request whose body has been received; called in a thread."""
 
     def __init__(self) -> None:
@@ -61,5 +61,5 @@ if lines is not None:
     request_log.write_lines_by(lines)
 # Imports the views, which Django would do at the first request.
 get_resolver().url_patterns  # noqa: B018
-application = Front(Pages(), login_path=reverse("admin:login") if apps.is_installed("ledger.staff") else "")
+application = Front(PageHandler(), login_path=reverse("admin:login") if apps.is_installed("ledger.staff") else "")
 calls = Front(lead_to_pages)

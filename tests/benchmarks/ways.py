@@ -102,7 +102,7 @@ def parts() -> dict[str, tuple[Work, Work]]:
     from ledger.rest.kit.endpoint import ensure_acceptable
     from ledger.rest.kit.front import application
     from ledger.rest.kit.rendering import Response, json_response
-    from ledger.rest.kit.requests import Request
+    from ledger.rest.kit.requests import FastRequest
     from ledger.rest.schemas import examples
     from ledger.rest.schemas.request_schemas import body_of
     from ledger.rules.requests import SpendRequest
@@ -119,12 +119,12 @@ def parts() -> dict[str, tuple[Work, Work]]:
     async def receive() -> Any:
         return {}
 
-    request, path, shape = Request(HEAD, receive), HEAD["path"], body_of(SpendRequest)
+    request, path, shape = FastRequest(HEAD, receive), HEAD["path"], body_of(SpendRequest)
     request.is_call = True
     headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
     body = renderers.JSONRenderer().render(examples.SPEND)
     return {
-        "request": (lambda: Request(HEAD, receive), lambda: ASGIRequest(HEAD, BytesIO(SPEND))),
+        "request": (lambda: FastRequest(HEAD, receive), lambda: ASGIRequest(HEAD, BytesIO(SPEND))),
         "path": (lambda: application._resolve_path(path), lambda: get_resolver().resolve(path)),
         "Accept": (
             lambda: ensure_acceptable("application/json"),

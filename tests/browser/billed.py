@@ -17,7 +17,7 @@ from billing.generator.run.generate import generate_in
 from billing.models import Invoice, Subscription, Tax, VatLookup
 from billing.orders import coupons
 from billing.orders.tax_declarations import NewTax, declare
-from billing.orders.vat_lookups import Lookup, keep
+from billing.orders.vat_lookups import VatAnswer, keep
 from billing.rating.vat import LookupOutcome
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
@@ -61,7 +61,7 @@ def billed_with_everything() -> tuple[Invoice, Invoice, IssuedNote]:
 def looked_up() -> VatLookup:
     """What VIES said about the VAT id of a customer, on whose evidence an invoice relies."""
     customer = CustomerFactory(ref="C-FR", name="ACME SA", vat_id="FR40303265045", vat_status="reverse_charge")
-    said = Lookup(
+    said = VatAnswer(
         vat_id=customer.vat_id, outcome=LookupOutcome.VALID, asked_at=datetime.now(UTC), requester="DE123456788",
         consultation="WAPIAAAAZxT0vM3d", name="ACME SA", address="1 RUE X, 75001 PARIS",
     )  # fmt: skip

@@ -8,20 +8,20 @@ from billing import customer_plans
 from billing.customer_plans import CustomerPlans
 from billing.models import Amendment, Customer, Subscription
 from billing.testing import CustomerFactory, PlanFactory, SubscriptionFactory
-from ledger.portal.parts import Shown, Step
+from ledger.portal.parts import IntermediatePage, PageDisplay
 from ledger.testing import unique
 from ledger.typesetting.languages import ENGLISH
 from tests.concurrency.meetings import LOCKED, meet
 from tests.concurrency.race_harness import no_lock
 
 
-def pressed(customer: Customer, name: str, plans: list[str]) -> Step | str | None:
+def pressed(customer: Customer, name: str, plans: list[str]) -> IntermediatePage | str | None:
     """What a customer gets who presses a button."""
 
     def address(name: str) -> str:
         return f"/{name}"
 
-    shown = Shown(
+    shown = PageDisplay(
         language=ENGLISH,
         hides_amounts=False,
         document_url=address,
@@ -49,7 +49,7 @@ def test_a_move_and_a_cancellation_at_the_same_time(
         monkeypatch.setattr(customer_plans, "locked_transaction", no_lock)
     meet(monkeypatch, (customer_plans, "_amend"), is_locked=is_locked)
     results = run_threads(lambda index: pressed(customer, names[index], [plan.code]), 2)
-    refusals = [each for each in results if isinstance(each, Step)]
+    refusals = [each for each in results if isinstance(each, IntermediatePage)]
     written = Amendment.objects.filter(subscription_id=subscription.pk).count() - 1
     assert (len(refusals), written) == ((1, 1) if is_locked else (0, 2))
     assert all("has changed since this was shown" in each.text for each in refusals)

@@ -23,7 +23,7 @@ from billing.documents import finalisation
 from billing.generator.options import Options
 from billing.generator.run import runs, workers
 from billing.generator.run.due import DueFilter, DueWalk
-from billing.generator.run.outcomes import Outcome, SubscriptionResult, bill_one
+from billing.generator.run.outcomes import RunOutcome, SubscriptionResult, bill_one
 from billing.generator.run.steps import InvoiceSummary
 from billing.generator.run.stop_flags import SharedStopFlag, StopFlag
 from billing.models import Claim, Invoice, Line, NumberSeries
@@ -165,7 +165,7 @@ def test_no_number_is_lost_although_every_fifth_finalisation_is_rolled_back(comm
     plan, first = due_subscriptions(count), last_number() + 1
     with connection.execute_wrapper(EveryFifth()):
         outcomes = run_here(plan, workers)
-    failed = [one for one in outcomes if one.outcome == Outcome.FAILED]
+    failed = [one for one in outcomes if one.outcome == RunOutcome.FAILED]
     assert {one.detail for one in failed} == {"Undone: "}
     # Each process undoes its own fifth, tenth and so on.
     assert count // 5 - workers <= len(failed) <= count // 5
@@ -306,7 +306,7 @@ def test_a_busy_subscription_is_skipped_by_one_statement(committed_db: None, raw
     other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(f"invoice_gen/{subscription.ref}")])
     with connection.execute_wrapper(statements):
         done = bill_one(subscription.ref, Options(as_of=FEB_1))
-    assert done.outcome == Outcome.BUSY
+    assert done.outcome == RunOutcome.BUSY
     assert [sql.split(" /*")[0] for sql in statements.sent] == ["SELECT pg_try_advisory_xact_lock(%s)"]
 
 
@@ -319,7 +319,7 @@ def test_a_busy_subscription_is_skipped_in_less_than_5_ms(committed_db: None, ra
     took_ms = []
     for _ in range(200):
         began = time.perf_counter()
-        assert bill_one(subscription.ref, Options(as_of=FEB_1)).outcome == Outcome.BUSY
+        assert bill_one(subscription.ref, Options(as_of=FEB_1)).outcome == RunOutcome.BUSY
         took_ms.append((time.perf_counter() - began) * 1000)
     print(f"busy skip: median {statistics.median(took_ms):.2f} ms, p95 {sorted(took_ms)[189]:.2f} ms")
     assert statistics.median(took_ms) < 5
@@ -354,7 +354,7 @@ def test_a_run_over_3000_subscriptions_keeps_only_counts_in_memory(committed_db:
     made = InvoiceSummary(1, "INV-000001", "EUR", total_minor=1020, credits_applied_minor=0, amount_due_minor=1020, lines=2)
 
     def no_work(ref: str, options: Options, act: Any) -> SubscriptionResult:
-        return SubscriptionResult(ref, Outcome.FINALISED, duration_ms=1.0, invoices=(made,))
+        return SubscriptionResult(ref, RunOutcome.FINALISED, duration_ms=1.0, invoices=(made,))
 
     tracemalloc.start()
     try:

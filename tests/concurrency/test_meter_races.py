@@ -12,7 +12,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from billing.metering import meters, usage
-from billing.metering.meters import Counted, CurrentMeters, create_meter
+from billing.metering.meters import CountedEvent, CurrentMeters, create_meter
 from billing.metering.usage import EventStatus, NewEvent, take_in
 from billing.models import Meter, Subscription, UsageEvent
 from tests.billing.factories import SubscriptionFactory, at, unique
@@ -147,7 +147,7 @@ def test_control_an_event_that_names_the_version_of_its_writing_is_a_finding(
 ) -> None:
     real = usage.row_of
 
-    def late(one: Counted[Any], *facts: Any) -> Any:
+    def late(one: CountedEvent[Any], *facts: Any) -> Any:
         return real(one, *facts) | {"meter_version": meters.last_version(event.meter)}
 
     with mock.patch.object(usage, "row_of", late):
@@ -167,7 +167,7 @@ def test_control_with_a_digest_of_the_quantity_the_retry_is_a_conflict(event: Ne
     real, counted = NewEvent.content_digest, CurrentMeters.counted
     quantities = threading.local()
 
-    def remembered(self: CurrentMeters, event: NewEvent, code: str) -> Counted[NewEvent]:
+    def remembered(self: CurrentMeters, event: NewEvent, code: str) -> CountedEvent[NewEvent]:
         found = counted(self, event, code)
         quantities.own = found.quantity
         return found

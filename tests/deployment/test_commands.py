@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, SystemCheckError
 from django.db import DatabaseError, OperationalError
 from pytest_django import Settings
 
-from billing.generator.run.outcomes import Outcome
+from billing.generator.run.outcomes import RunOutcome
 from billing.management.run_texts import amount, run_text
 from ledger.conf import CHECKS
 from ledger.management.commands import expire_credits
@@ -190,7 +190,7 @@ def test_the_text_of_a_run_says_why_it_ended_early_and_what_is_never_billed() ->
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     summary = {
         "run_id": "r", "as_of": "2026-02-01T00:00:00+00:00", "dry_run": False, "invoices": 0, "lines": 0, "periods": 0,
-        "outcomes": dict.fromkeys(Outcome, 0),
+        "outcomes": dict.fromkeys(RunOutcome, 0),
         "money": {}, "credits_granted": {"usd_cents": 1_000, "credits": 1}, "credits_taken_back": {},
         "credits_spent_on_usage": {}, "late_usage_minor": 0,
         "usage_never_billed": [{"reason": "too late", "meter": "calls", "subscriptions": 1, "events": 2, "value": "7"}],

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.entry_rows import COLUMNS
-from ledger.rules.budget_states import Budget, Count, Scope
-from ledger.rules.claims import Claim
+from ledger.rules.budget_states import Budget, BudgetCount, BudgetScope
+from ledger.rules.claims import LotClaim
 from ledger.rules.cost_shares import CostChange, LotCost
 from ledger.rules.entries import GENESIS, Entry
 from ledger.rules.holds import Hold
@@ -89,8 +89,8 @@ LOTS = st.lists(
     ),
     max_size=4,
 ).map(tuple)
-SCOPES = st.lists(st.builds(Scope, NASTY, st.none() | NASTY, st.none() | NASTY), min_size=1, max_size=2).map(tuple)
-COUNTS = st.lists(st.builds(Count, AMOUNTS, NASTY, INSTANTS, INSTANTS, AMOUNTS, AMOUNTS), max_size=2).map(tuple)
+SCOPES = st.lists(st.builds(BudgetScope, NASTY, st.none() | NASTY, st.none() | NASTY), min_size=1, max_size=2).map(tuple)
+COUNTS = st.lists(st.builds(BudgetCount, AMOUNTS, NASTY, INSTANTS, INSTANTS, AMOUNTS, AMOUNTS), max_size=2).map(tuple)
 BUDGETS = st.lists(
     st.builds(
         Budget,
@@ -157,7 +157,7 @@ ENTRIES = st.builds(
         NASTY,
     ),
     postpaid=st.none() | AMOUNTS,
-    claims=st.lists(st.builds(Claim, AMOUNTS, AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=3).map(tuple))).map(tuple),
+    claims=st.lists(st.builds(LotClaim, AMOUNTS, AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=3).map(tuple))).map(tuple),
     next_grant_us=st.none() | INSTANTS,
     digest=st.just(b""),
 )
@@ -245,8 +245,8 @@ def test_every_stored_fact_is_in_the_digest():
         "refusal": {"code": "x"}, "requested": 1,
         "budgets": (Budget("b", 1, "day"),), "sale": {"currency": "EUR"}, "costs": (LotCost(1, 1, "EUR", 1, 1),),
         "cost_changes": (CostChange(1, 1, "EUR"),),
-        "overage": Overage(None, 0, 1, 1, 1, "month", 1, 0, "UTC", None, ""), "postpaid": 1, "claims": (Claim(1, 1, (1,)),),
-        "counts": (Count(1, "", 1, 1, 1, 1),), "next_grant_us": 1,
+        "overage": Overage(None, 0, 1, 1, 1, "month", 1, 0, "UTC", None, ""), "postpaid": 1, "claims": (LotClaim(1, 1, (1,)),),
+        "counts": (BudgetCount(1, "", 1, 1, 1, 1),), "next_grant_us": 1,
     }  # fmt: skip
     assert others.keys() == set(Entry._fields) - {"digest", "replayed"}
     assert set(re.sub(r"(effective|recorded|next_grant)_at", r"\1_us", COLUMNS).split(", ")) == {

@@ -25,17 +25,17 @@ from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription, he
 from ledger.records import Record, Shape
 from ledger.staff.approvals import NoStake, Stake, StakeRule
 from ledger.staff.kit.cells import instant_words, row_url
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 
 UNUSED_WORDS: Final = {UnusedTime.CREDIT: "", UnusedTime.REFUND: "is paid out", UnusedTime.SKIP: "stays charged"}
 EFFECTIVE: Final = {
-    "effective_at": Shown(label="Takes effect at (UTC)", help="When the change takes effect, in the past or the future.")
+    "effective_at": Display(label="Takes effect at (UTC)", help="When the change takes effect, in the past or the future.")
 }
 
 CREDITS: Final = {
-    "allowance_change": Shown(
+    "allowance_change": Display(
         label="Credits of the running period",
         unset="go back for the time that is left; the new ones come at once, in proportion",
         words={
@@ -55,7 +55,7 @@ class AmendmentForm(OrderForm, RequestForm[Wish]):
         "It moves no money: later invoices bill by it, and credit what was charged."
     )
     declared: ClassVar[type[Record] | Shape[Any]] = AMENDMENT
-    shows: ClassVar[Mapping[str, Shown | forms.Field]] = EFFECTIVE
+    shows: ClassVar[Mapping[str, Display | forms.Field]] = EFFECTIVE
 
     @property
     def effective_at(self) -> datetime | None:
@@ -67,14 +67,14 @@ class AmendmentForm(OrderForm, RequestForm[Wish]):
 class ChangePlanForm(AmendmentForm):
     """Another plan, or the newest version of the same plan."""
 
-    shows = {"plan": Shown(required=True, help="The plan's ref; the form takes the newest version."), **CREDITS, **EFFECTIVE}
+    shows = {"plan": Display(required=True, help="The plan's ref; the form takes the newest version."), **CREDITS, **EFFECTIVE}
 
 
 class QuantitiesForm(AmendmentForm):
     """Other quantities."""
 
     shows = {
-        "quantities": Shown(
+        "quantities": Display(
             required=True,
             help="The key of a price and its quantity. Other prices keep their quantities.",
         ),
@@ -112,8 +112,8 @@ class CancellationForm(AmendmentForm):
     stake = StakeRule(_paid_out)
     declared = Wish
     shows = {
-        "ends_at": Shown(label="Ends at (UTC)", required=True),
-        "unused_time": Shown(
+        "ends_at": Display(label="Ends at (UTC)", required=True),
+        "unused_time": Display(
             label="Unused time",
             unset="is credited",
             words=UNUSED_WORDS,
@@ -126,14 +126,14 @@ class TrialForm(AmendmentForm):
     """Another end of a trial."""
 
     declared = Wish
-    shows = {"trial_end": Shown(label="Trial ends at (UTC)", required=True, help="Earlier or later than its current end.")}
+    shows = {"trial_end": Display(label="Trial ends at (UTC)", required=True, help="Earlier or later than its current end.")}
 
 
 class PauseForm(AmendmentForm):
     """A pause."""
 
     shows = {
-        "charges_while_paused": Shown(
+        "charges_while_paused": Display(
             label="Fees in the pause",
             required=False,
             initial=False,
@@ -148,7 +148,7 @@ class AnchorForm(AmendmentForm):
     """Another billing day."""
 
     shows = {
-        "anchor_at": Shown(
+        "anchor_at": Display(
             label="Periods count from (UTC)",
             required=True,
             help="The running period ends at the next boundary of the new periods.",
@@ -161,14 +161,14 @@ class AnchorForm(AmendmentForm):
 class PhasesForm(AmendmentForm):
     """Other phases."""
 
-    shows = {"phases": Shown(required=True, help=PHASES_HELP), **EFFECTIVE}
+    shows = {"phases": Display(required=True, help=PHASES_HELP), **EFFECTIVE}
 
 
 class HoldForm(AmendmentForm):
     """Invoices that come later than due."""
 
     declared = Wish
-    shows = {"hold_days": Shown(label="Invoice delay (days)", help="Empty: as the customer.")}
+    shows = {"hold_days": Display(label="Invoice delay (days)", help="Empty: as the customer.")}
 
 
 class ConsolidationForm(AmendmentForm):

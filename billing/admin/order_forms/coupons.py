@@ -13,7 +13,7 @@ from billing.orders.coupons import NewCoupon, create_coupon
 from billing.rating.totals import CouponPer
 from billing.rating.values import Money
 from ledger.staff.approvals import NoStake
-from ledger.staff.kit.form_fields import Shown, as_json
+from ledger.staff.kit.form_fields import Display, as_json
 from ledger.staff.kit.idempotent_forms import DryRun, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.values import Number
@@ -27,15 +27,15 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
     stake = NoStake("It moves no money: an invoice is the first to use it, when somebody has it.")
     declared = NewCoupon
     shows = {
-        "code": Shown(label="Ref", help="Your name for the coupon, such as WELCOME."),
-        "name": Shown(label="Name on invoices", help="Default: the reference."),
-        "kind": Shown(label="Discount", words={"percentage": "a percentage", "amount": "an amount"}),
-        "percent": Shown(at="/value", value=Number(least=0, most=100), label="Percent off", help="For a percentage."),
-        "amount": Shown(at="/value", value=Money(), label="Amount off", help="For an amount."),
-        "currency": Shown(help="Of the amount."),
-        "duration": Shown(label="How often", words=DURATIONS),
-        "periods": Shown(label="For how many periods", help="Only for a coupon that lasts some periods."),
-        "per": Shown(
+        "code": Display(label="Ref", help="Your name for the coupon, such as WELCOME."),
+        "name": Display(label="Name on invoices", help="Default: the reference."),
+        "kind": Display(label="Discount", words={"percentage": "a percentage", "amount": "an amount"}),
+        "percent": Display(at="/value", value=Number(least=0, most=100), label="Percent off", help="For a percentage."),
+        "amount": Display(at="/value", value=Money(), label="Amount off", help="For an amount."),
+        "currency": Display(help="Of the amount."),
+        "duration": Display(label="How often", words=DURATIONS),
+        "periods": Display(label="For how many periods", help="Only for a coupon that lasts some periods."),
+        "per": Display(
             label="Periods of",
             unset="each subscription",
             words={CouponPer.SUBSCRIPTION: "", CouponPer.CUSTOMER: "the customer"},
@@ -43,9 +43,9 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
             "one subscription gets the amount of a period.",
         ),
         "reason": REASON,
-        "prices": Shown(label="Only these prices", make=names_of("price_key", "Price"), help="Keys of prices; empty for all."),
-        "plans": Shown(label="Only these plans", make=names_of("plan", "Plan"), help="Refs of plans; empty for all."),
-        "names": Shown(label="Name in other languages"),
+        "prices": Display(label="Only these prices", make=names_of("price_key", "Price"), help="Keys of prices; empty for all."),
+        "plans": Display(label="Only these plans", make=names_of("plan", "Plan"), help="Refs of plans; empty for all."),
+        "names": Display(label="Name in other languages"),
     }
     folded = ("prices", "plans", "names")
 

@@ -17,13 +17,13 @@ from billing.nouns import changeable_fields, noun_fields
 from billing.orders import coupons, customers
 from billing.orders.coupons import NewGivenCoupon
 from billing.orders.customers import VAT_WORDS, CustomerChange, NewCustomer
-from billing.orders.vat_lookups import Lookup, is_looked_up, newest_of
+from billing.orders.vat_lookups import VatAnswer, is_looked_up, newest_of
 from billing.rating.prices.wording import amount
 from billing.rating.vat import suggested_status, vat_country
 from ledger.staff.approvals import NoStake
 from ledger.staff.credit_amounts import CreditAmountsForm, value_of_a_credit
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, RecordT, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.units import unit_of
@@ -34,7 +34,7 @@ ADDRESS_HELP: Final = {
     "country": "Two letters, such as DE; e-invoices and taxes need it.",
 }
 ADDRESS: Final = {
-    name: Shown(label=ADDRESS_LABELS.get(name), at=f"/address/{name}", value=value, help=ADDRESS_HELP.get(name, ""))
+    name: Display(label=ADDRESS_LABELS.get(name), at=f"/address/{name}", value=value, help=ADDRESS_HELP.get(name, ""))
     for name, value in customers.ADDRESS_LINES.items()
 }
 PRINTED: Final = {**shows_of(changeable_fields(NewCustomer)), **ADDRESS}
@@ -52,7 +52,7 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
 
     is_abstract = True
     beginning: tuple[str, ...] = ("name",)
-    lookup: Lookup | None = None
+    lookup: VatAnswer | None = None
     """What VIES said about the VAT id."""
 
     def sections(self) -> list[FormSection]:
@@ -91,14 +91,14 @@ class CustomerForm(CustomerFields[NewCustomer], CreditAmountsForm[NewCustomer]):
     shows = {
         **shows_of(noun_fields(NewCustomer)),
         **ADDRESS,
-        "unit_value": Shown(
+        "unit_value": Display(
             label="Value of one credit",
             at="/credits/unit_value",
             make=value_of_a_credit,
             required=False,
             help="Empty: credits pay no invoice.",
         ),
-        "credit_type": Shown(at="/credits/credit_type", required=False),
+        "credit_type": Display(at="/credits/credit_type", required=False),
     }
     beginning = ("ref", "name", "currency")
 
@@ -256,7 +256,7 @@ class GiveCouponForm(OrderForm, RequestForm[NewGivenCoupon]):
 
     stake = NoStake("It moves no money: later invoices are lower by it.")
     declared = NewGivenCoupon
-    shows = {"coupon": Shown(help="Its ref.")}
+    shows = {"coupon": Display(help="Its ref.")}
 
 
 def give_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, owner: Customer | Subscription) -> HttpResponse:

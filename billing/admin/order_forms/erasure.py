@@ -15,7 +15,7 @@ from billing.rating.values import Ref
 from ledger.errors import LedgerError
 from ledger.staff.approvals import NoStake
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown, made
+from ledger.staff.kit.form_fields import Display, made
 from ledger.staff.kit.idempotent_forms import DryRun
 from ledger.staff.kit.pages import ReadOnlyAdmin, describe
 
@@ -25,7 +25,7 @@ class EraseForm(OrderForm):
 
     stake = NoStake("It moves no money: what is owed stays.")
     ref_again = made(
-        "ref_again", Ref(), Shown(label="The customer's reference, again", required=True, help="You cannot undo the erasure.")
+        "ref_again", Ref(), Display(label="The customer's reference, again", required=True, help="You cannot undo the erasure.")
     )
     field_order = ["ref_again", "reason"]
     reasons = ("requested by the customer", "retention period is over")

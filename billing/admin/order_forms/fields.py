@@ -20,7 +20,7 @@ from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
 from billing.rating.values import Currency, Money
 from ledger.records import shape_of
 from ledger.staff.credit_amounts import DEFAULT_TYPE, CreditAmountField
-from ledger.staff.kit.form_fields import Shown, field_for
+from ledger.staff.kit.form_fields import Display, field_for
 from ledger.staff.kit.idempotent_forms import KeyedForm
 from ledger.staff.kit.money_fields import money
 from ledger.staff.kit.rows import KeysField, NamesField, RowsField, RowsInput, choice_cell, price_cell, text_cell, time_cell
@@ -35,10 +35,10 @@ REASON: Final = forms.CharField(
 )
 
 
-def shows_of(fields: Iterable[NounField]) -> dict[str, Shown]:
+def shows_of(fields: Iterable[NounField]) -> dict[str, Display]:
     """Return how forms show the fields of a noun; not its objects, which have fields of their own."""
     return {
-        each.name: Shown(
+        each.name: Display(
             label=each.out.label,
             help=each.out.help,
             words=each.out.words,
@@ -82,27 +82,27 @@ class CurrencyField(forms.ChoiceField):
 
 
 @field_for.register
-def _(value: Currency, shown: Shown) -> forms.Field:
+def _(value: Currency, shown: Display) -> forms.Field:
     return CurrencyField()
 
 
 @field_for.register
-def _(value: Money, shown: Shown) -> forms.Field:
+def _(value: Money, shown: Display) -> forms.Field:
     return money(value, shown)
 
 
 @field_for.register
-def _(value: Worded, shown: Shown) -> forms.Field:
+def _(value: Worded, shown: Display) -> forms.Field:
     return field_for(value.inner, shown)
 
 
 @field_for.register
-def _(value: EventCount, shown: Shown) -> forms.Field:
+def _(value: EventCount, shown: Display) -> forms.Field:
     return field_for(Integer(least=0, most=MAX_FREE_EVENTS), shown)
 
 
 @field_for.register
-def _(value: ListOf, shown: Shown) -> forms.Field:
+def _(value: ListOf, shown: Display) -> forms.Field:
     return NamesField({"name": text_cell("Name", placeholder=shown.placeholder)}, noun="Name")
 
 
@@ -112,7 +112,7 @@ def names_of(references: str, label: str) -> Any:
 
 
 @field_for.register
-def _(value: MapOf, shown: Shown) -> forms.Field:
+def _(value: MapOf, shown: Display) -> forms.Field:
     return KeysField(
         {
             "key": text_cell("Price", references="price_key", placeholder="seats"),
@@ -131,7 +131,7 @@ class NamesInLanguages(KeysField):
 
 
 @field_for.register
-def _(value: Names, shown: Shown) -> forms.Field:
+def _(value: Names, shown: Display) -> forms.Field:
     return NamesInLanguages(value.languages)
 
 
@@ -249,7 +249,7 @@ class PhasesField(RowsField):
 
 
 @field_for.register
-def _(value: PhaseList, shown: Shown) -> forms.Field:
+def _(value: PhaseList, shown: Display) -> forms.Field:
     return PhasesField()
 
 
@@ -323,7 +323,7 @@ class BudgetsField(RowsField):
 
 
 @field_for.register
-def _(value: PlanBudgets, shown: Shown) -> forms.Field:
+def _(value: PlanBudgets, shown: Display) -> forms.Field:
     return BudgetsField()
 
 
@@ -374,7 +374,7 @@ class TiersField(RowsField):
 
 
 @field_for.register
-def _(value: Tiers, shown: Shown) -> forms.Field:
+def _(value: Tiers, shown: Display) -> forms.Field:
     return TiersField()
 
 
@@ -468,9 +468,9 @@ class AmountsField(RowsField):
         return number, column if column in self.columns else ("rate" if what == IN_PERCENT else "amount")
 
 
-OVERRIDE: Final[Mapping[str, Shown]] = {
-    "percent_off": Shown(at="/price_override/percent_off", label="Percent off", help="Every price that is not named below."),
-    "prices": Shown(
+OVERRIDE: Final[Mapping[str, Display]] = {
+    "percent_off": Display(at="/price_override/percent_off", label="Percent off", help="Every price that is not named below."),
+    "prices": Display(
         at="/price_override/prices",
         value=Text(most=10_000),
         make=lambda value, shown: AmountsField(),

@@ -38,7 +38,7 @@ from billing.reads.document_names import TITLES
 from ledger.staff.approvals import NoStake
 from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.staff.kit.cells import row_url
-from ledger.staff.kit.form_fields import Shown, as_typed
+from ledger.staff.kit.form_fields import Display, as_typed
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, KeyedForm
 from ledger.staff.kit.money_fields import MoneyField
 from ledger.staff.kit.pages import ReadOnlyAdmin
@@ -62,40 +62,42 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     stake = NoStake("It moves no money: it is an offer.")
     declared = NewPlan
     shows = {
-        "code": Shown(label="Ref", help="Your name for the plan; the ref of an existing plan makes this its next version."),
-        "name": Shown(help="Shown to customers and printed on documents, such as Team."),
-        "names": Shown(label="Name in other languages"),
-        "currency": Shown(),
-        "unit": Shown(label="Billed every", at="/interval/unit", words=prices.UNITS),
-        "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
-        "minimum": Shown(label="At least", help="Per subscription and period, before tax unless the amounts include it."),
-        "maximum": Shown(label="At most", help="Per subscription and period, before tax unless the amounts include it."),
-        "tax_behavior": Shown(
+        "code": Display(label="Ref", help="Your name for the plan; the ref of an existing plan makes this its next version."),
+        "name": Display(help="Shown to customers and printed on documents, such as Team."),
+        "names": Display(label="Name in other languages"),
+        "currency": Display(),
+        "unit": Display(label="Billed every", at="/interval/unit", words=prices.UNITS),
+        "count": Display(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
+        "minimum": Display(label="At least", help="Per subscription and period, before tax unless the amounts include it."),
+        "maximum": Display(label="At most", help="Per subscription and period, before tax unless the amounts include it."),
+        "tax_behavior": Display(
             label="Tax",
             required=False,
             unset="is added to the amounts",
             words={"exclusive": "", "inclusive": "is included in the amounts"},
             help="Of all prices of the plan, its least and its most.",
         ),
-        "usage_threshold": Shown(label="Invoice usage at", help="When this amount is not invoiced yet; empty: only at its end."),
-        "grants": Shown(
+        "usage_threshold": Display(
+            label="Invoice usage at", help="When this amount is not invoiced yet; empty: only at its end."
+        ),
+        "grants": Display(
             label="Credits granted each period",
             at="/allowance/amount",
             required=False,
             help="In the unit of the credit type, with its decimals.",
         ),
-        "credit_type": Shown(label="Of the credit type", at="/allowance/credit_type", required=False),
-        "rollover_cap": Shown(
+        "credit_type": Display(label="Of the credit type", at="/allowance/credit_type", required=False),
+        "rollover_cap": Display(
             label="Carried over at most", at="/allowance/rollover_cap", help="Empty: the rest expires with its period."
         ),
-        "allowance_applies_to": Shown(
+        "allowance_applies_to": Display(
             label="Pay only for",
             at="/allowance/applies_to",
             make=purpose_field,
             help="Without a row: everything. Each further value of a label has a row. "
             "Then they pay neither invoices nor usage of events.",
         ),
-        "allowance_unit": Shown(
+        "allowance_unit": Display(
             label="Granted every",
             at="/allowance/interval/unit",
             required=False,
@@ -103,20 +105,20 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             words=prices.UNITS,
             help="More often than the plan is billed, such as each month of a year.",
         ),
-        "allowance_count": Shown(label="How many of them", at="/allowance/interval/count", required=False),
-        "allowance_per": Shown(
+        "allowance_count": Display(label="How many of them", at="/allowance/interval/count", required=False),
+        "allowance_per": Display(
             label="For each unit of",
             at="/allowance/per_quantity_of",
             help="The key of a recurring price, such as seats. Empty: for the subscription.",
         ),
-        "allowance_in_trial": Shown(
+        "allowance_in_trial": Display(
             label="In a trial",
             at="/allowance/in_trial",
             required=False,
             initial=False,
             words={True: "granted", False: "not granted"},
         ),
-        "overage_per": Shown(
+        "overage_per": Display(
             label="The limit counts for each unit of", at="/overage/per_quantity_of", help="The key of a recurring price."
         ),
         "overage_amount": MoneyField(
@@ -143,14 +145,14 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             is_minor=True,
             help_text="Per period.",
         ),
-        "budgets": Shown(
+        "budgets": Display(
             label="Limits of spending",
             help="Budgets of the account while a subscription is on the plan. One that somebody set there by hand prevails.",
         ),
-        "trial_days": Shown(
+        "trial_days": Display(
             label="Days of trial", help="Nothing is charged in them, if an order names no trial of its own. Empty: no trial."
         ),
-        "on_sale": Shown(label="On sale", required=False, initial=True, words={True: "yes", False: "no: the plan is retired"}),
+        "on_sale": Display(label="On sale", required=False, initial=True, words={True: "yes", False: "no: the plan is retired"}),
         COUNT: forms.IntegerField(widget=forms.HiddenInput(), min_value=1, max_value=MAX_PRICES, required=False),
     }
 

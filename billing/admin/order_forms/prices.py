@@ -22,7 +22,7 @@ from billing.rating.prices.values import (
     Rounding,
 )
 from ledger.staff.credit_amounts import CreditRateField
-from ledger.staff.kit.form_fields import Shown, as_json, made
+from ledger.staff.kit.form_fields import Display, as_json, made
 from ledger.staff.kit.money_fields import MoneyField
 from ledger.staff.kit.rows import NamesField, RowsField, price_cell, text_cell
 from ledger.values import Boolean, Choice, CreditType, Integer, Number, RateCode, Text
@@ -153,15 +153,15 @@ class GroupsField(NamesField):
         return [row["name"] for row in rows]
 
 
-def _check(value: Boolean, shown: Shown) -> forms.Field:
+def _check(value: Boolean, shown: Display) -> forms.Field:
     return forms.BooleanField(widget=UnfoldBooleanWidget())
 
 
-def _rate(value: PriceNumber, shown: Shown) -> forms.Field:
+def _rate(value: PriceNumber, shown: Display) -> forms.Field:
     return CreditRateField(least=value.least, most=value.most)
 
 
-def _price(value: PriceNumber, shown: Shown) -> forms.Field:
+def _price(value: PriceNumber, shown: Display) -> forms.Field:
     return MoneyField(least=value.least, most=value.most, is_minor=False)
 
 
@@ -187,107 +187,107 @@ AT_FIELD: Final = {
 }
 """The fields of the form for what is in an object of the price, by its pointer."""
 OBJECT_OF: Final = {name: pointer.partition("/")[0] for pointer, name in AT_FIELD.items()}
-FIELDS: Final[dict[str, Shown]] = {
-    "key": Shown(required=True, help="Its name within the plan, such as seats or tokens."),
-    "name": Shown(label="Name on invoices", help="Behind the plan's name. Default: the key in words."),
-    "kind": Shown(label="Charged", required=True, words=KINDS, initial="recurring"),
-    "model": Shown(required=True, words=TITLES, initial="flat"),
-    "unit_amount": Shown(label="Price", make=_price, help="For the whole, a unit or a package."),
-    "meter": Shown(help="For a usage price: the meter that usage events name."),
-    "aggregation": Shown(label="Quantity", unset="—", words=AGGREGATIONS, help="For a usage price."),
-    "billed_by": Shown(
+FIELDS: Final[dict[str, Display]] = {
+    "key": Display(required=True, help="Its name within the plan, such as seats or tokens."),
+    "name": Display(label="Name on invoices", help="Behind the plan's name. Default: the key in words."),
+    "kind": Display(label="Charged", required=True, words=KINDS, initial="recurring"),
+    "model": Display(required=True, words=TITLES, initial="flat"),
+    "unit_amount": Display(label="Price", make=_price, help="For the whole, a unit or a package."),
+    "meter": Display(help="For a usage price: the meter that usage events name."),
+    "aggregation": Display(label="Quantity", unset="—", words=AGGREGATIONS, help="For a usage price."),
+    "billed_by": Display(
         label="Measured by",
         value=Choice([BilledBy.ENTRIES]),
         unset="usage events of the meter",
         words={BilledBy.ENTRIES: "spends and holds by a rate"},
         help="By a rate, each use is told once, when it is decided: usage events of the meter are refused.",
     ),
-    "entries_rate": Shown(
+    "entries_rate": Display(
         label="The rate", value=RateCode(), refers_to="rate_code", help="For a price that is measured by a rate: its name."
     ),
-    "entries_component": Shown(
+    "entries_component": Display(
         label="Its component", value=Text(most=40), help="Such as output. Empty: all its components together."
     ),
-    "entries_type": Shown(label="Credits of the rate", value=CreditType(), initial="credits", refers_to="credit_type"),
-    "tax_rate": Shown(label="Tax in percent", value=Number(least=0, most=100)),
-    "tiers": Shown(help="Each tier begins where the one above ends. The last one has no end."),
-    "flat_fee_at_zero": Shown(label="The first tier's fixed amount is due without usage", make=_check, initial=False),
-    "free_units": Shown(help="Per unit and per package."),
-    "package_size": Shown(label="Units in a package"),
-    "rate": Shown(label="Percent", help="Of a percentage."),
-    "fixed_amount": Shown(make=_price, label="Price of an event", help="Beside the percentage."),
-    "event_minimum": Shown(make=_price, label="At least, an event", help="Of a percentage: the least that each event costs."),
-    "event_maximum": Shown(make=_price, label="At most, an event"),
-    "free_events": Shown(),
-    "free_amount": Shown(make=_price, help="For a percentage: the part of the sum that is free."),
-    "property": Shown(help="The property of usage events that counts instead of the value."),
-    "filters": Shown(
+    "entries_type": Display(label="Credits of the rate", value=CreditType(), initial="credits", refers_to="credit_type"),
+    "tax_rate": Display(label="Tax in percent", value=Number(least=0, most=100)),
+    "tiers": Display(help="Each tier begins where the one above ends. The last one has no end."),
+    "flat_fee_at_zero": Display(label="The first tier's fixed amount is due without usage", make=_check, initial=False),
+    "free_units": Display(help="Per unit and per package."),
+    "package_size": Display(label="Units in a package"),
+    "rate": Display(label="Percent", help="Of a percentage."),
+    "fixed_amount": Display(make=_price, label="Price of an event", help="Beside the percentage."),
+    "event_minimum": Display(make=_price, label="At least, an event", help="Of a percentage: the least that each event costs."),
+    "event_maximum": Display(make=_price, label="At most, an event"),
+    "free_events": Display(),
+    "free_amount": Display(make=_price, help="For a percentage: the part of the sum that is free."),
+    "property": Display(help="The property of usage events that counts instead of the value."),
+    "filters": Display(
         label="Only events where",
         value=Text(most=10_000),
         make=lambda value, shown: FiltersField(),
         help="Properties of usage events, and the values that count. Each further value of a property has a row.",
     ),
-    "group_by": Shown(
+    "group_by": Display(
         label="A line for each",
         value=Text(most=1_000),
         make=lambda value, shown: GroupsField(),
         help="Properties of usage events: each combination of their values has its own line, tiers and free units.",
     ),
-    "buckets": Shown(
+    "buckets": Display(
         label="Another price for some events",
         value=Text(most=10_000),
         make=lambda value, shown: BucketsField(),
         help="A name, the price, and the values of properties that these events have. Each further value has a row below. "
         "The price above is for all other events.",
     ),
-    "conversion_way": Shown(
+    "conversion_way": Display(
         label="Before tiers count, the quantity is", value=Choice(FACTOR_WORDS), words=FACTOR_WORDS, initial="divide_by"
     ),
-    "conversion_factor": Shown(
+    "conversion_factor": Display(
         label="this number", value=Text(most=40), help="Divided by 1000000000, bytes become GB. Empty: it stays as it is."
     ),
-    "conversion_rounding": Shown(label="and round it", value=Choice(Rounding), unset="not", words=ROUNDINGS),
-    "conversion_decimals": Shown(label="to this number of decimals", value=Integer(least=0, most=DECIMAL_PLACES)),
-    "credits_per_unit": Shown(
+    "conversion_rounding": Display(label="and round it", value=Choice(Rounding), unset="not", words=ROUNDINGS),
+    "conversion_decimals": Display(label="to this number of decimals", value=Integer(least=0, most=DECIMAL_PLACES)),
+    "credits_per_unit": Display(
         label="Credits a unit",
         value=CreditsPerUnit(),
         make=_rate,
         help="The holder's credits pay for units first. In the unit of the credit type, with its decimals.",
     ),
-    "credits_type": Shown(label="Of the credit type", value=CreditType(), initial="credits", refers_to="credit_type"),
-    "credits_also_spent": Shown(
+    "credits_type": Display(label="Of the credit type", value=CreditType(), initial="credits", refers_to="credit_type"),
+    "credits_also_spent": Display(
         label="Callers also spend them, for something else",
         value=Boolean(),
         make=_check,
         initial=False,
         help="Otherwise spends of the plan's allowance tell this use, and usage events beside them are refused.",
     ),
-    "minimum": Shown(make=_price, label="At least", help="Each period, before tax unless the amounts include it."),
-    "maximum": Shown(make=_price, label="At most", help="Each period, before tax unless the amounts include it."),
-    "interval_unit": Shown(
+    "minimum": Display(make=_price, label="At least", help="Each period, before tax unless the amounts include it."),
+    "maximum": Display(make=_price, label="At most", help="Each period, before tax unless the amounts include it."),
+    "interval_unit": Display(
         label="Billed every",
         value=Choice(IntervalUnit),
         unset="as the plan",
         words=UNITS,
         help="If more often than the plan, such as usage each month of a yearly plan.",
     ),
-    "interval_count": Shown(label="How many of them", value=Integer(least=1, most=MAX_INTERVAL_COUNT), help="Empty: 1."),
-    "timing": Shown(
+    "interval_count": Display(label="How many of them", value=Integer(least=1, most=MAX_INTERVAL_COUNT), help="Empty: 1."),
+    "timing": Display(
         label="Billed",
         unset="as usual",
         words=TIMINGS,
         help="Usage in advance is charged as it is recorded.",
     ),
-    "proration": Shown(label="Part of a period", words=PRORATIONS, initial="day"),
-    "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
-    "tax_category": Shown(initial="S", refers_to="tax_category", help="As e-invoices name it; S, taxed, by default."),
-    "tax_class": Shown(
+    "proration": Display(label="Part of a period", words=PRORATIONS, initial="day"),
+    "bill_last_day": Display(label="Charge the last day of a cancelled period", make=_check, initial=False),
+    "tax_category": Display(initial="S", refers_to="tax_category", help="As e-invoices name it; S, taxed, by default."),
+    "tax_class": Display(
         initial="standard", refers_to="tax_class", help="What is sold: for sellers whose rules find the tax of category S."
     ),
-    "names": Shown(label="Name in other languages"),
+    "names": Display(label="Name in other languages"),
 }
 FIELDS.update(
-    {name: Shown(help=each.value.text) for name, each in DECLARED.items() if name not in {*FIELDS, *OBJECT_OF.values()}}
+    {name: Display(help=each.value.text) for name, each in DECLARED.items() if name not in {*FIELDS, *OBJECT_OF.values()}}
 )
 """How the form shows the fields of prices; what a model declares beyond those is shown by its name and its text."""
 OWN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in COMMON)

@@ -31,7 +31,7 @@ from billing.tax_asking import asks_taxes
 from ledger.services import preview
 from ledger.staff.approvals import NoStake
 from ledger.staff.kit.cells import instant_words, row_url
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, KeyedForm, RequestForm
 from ledger.staff.kit.pages import ReadOnlyAdmin
 from ledger.typesetting.languages import ENGLISH
@@ -44,7 +44,7 @@ PHASES_HELP: Final = (
 )
 MOST_PLANS: Final = 300
 """The newest plans whose currency the page shows as soon as one is chosen."""
-CONSOLIDATION: Final = Shown(
+CONSOLIDATION: Final = Display(
     label="Invoices",
     unset="as the customer",
     words={True: "shared with the customer's other subscriptions", False: "its own"},
@@ -57,29 +57,29 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
     stake = NoStake("It moves no money: invoices follow from it, and a correction of one has a stake.")
     declared = NewSubscription
     shows = {
-        "ref": Shown(label="Reference", help="Your name for the subscription, such as SUB-1234."),
-        "customer": Shown(help="The reference of the customer who pays."),
-        "plan": Shown(help="Its ref; the form takes the newest version."),
-        "started_at": Shown(label="Starts at (UTC)", help="Billing starts at this time."),
-        "quantities": Shown(help="The key of a price and its quantity. 1 by default."),
-        "time_zone": Shown(help="Days and months begin in this zone, such as Europe/Berlin; empty: as the customer."),
-        "anchor_at": Shown(label="Periods count from (UTC)", help="Empty for the start."),
-        "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty: the plan's trial, if any."),
-        "trial_days": Shown(label="Or days of trial", help="From the start; 0 for none, whatever the plan has."),
-        "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),
-        "hold_days": Shown(label="Invoice delay (days)", help="After the due date; empty: as the customer."),
-        "starts_when_paid": Shown(
+        "ref": Display(label="Reference", help="Your name for the subscription, such as SUB-1234."),
+        "customer": Display(help="The reference of the customer who pays."),
+        "plan": Display(help="Its ref; the form takes the newest version."),
+        "started_at": Display(label="Starts at (UTC)", help="Billing starts at this time."),
+        "quantities": Display(help="The key of a price and its quantity. 1 by default."),
+        "time_zone": Display(help="Days and months begin in this zone, such as Europe/Berlin; empty: as the customer."),
+        "anchor_at": Display(label="Periods count from (UTC)", help="Empty for the start."),
+        "trial_end": Display(label="Trial ends at (UTC)", help="Nothing is charged before; empty: the plan's trial, if any."),
+        "trial_days": Display(label="Or days of trial", help="From the start; 0 for none, whatever the plan has."),
+        "ends_at": Display(label="Ends at (UTC)", help="Empty for never."),
+        "hold_days": Display(label="Invoice delay (days)", help="After the due date; empty: as the customer."),
+        "starts_when_paid": Display(
             label="It starts",
             words={False: "at once", True: "when its first invoice is paid"},
             required=False,
             help="When paid: the invoice is made with the order, and nothing else is billed before. Not with a trial.",
         ),
-        "payment_timeout_hours": Shown(
+        "payment_timeout_hours": Display(
             label="Hours to pay", help=f"Then the order expires, and its invoice is voided; {PAYMENT_TIMEOUT_HOURS} if empty."
         ),
         "consolidated_invoicing": CONSOLIDATION,
         **OVERRIDE,
-        "phases": Shown(help=PHASES_HELP),
+        "phases": Display(help=PHASES_HELP),
     }
 
     def set_currencies(self) -> None:

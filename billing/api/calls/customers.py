@@ -12,7 +12,7 @@ from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.orders import coupons, customers
 from billing.orders.customers import CustomerChange, NewCustomer
-from billing.orders.vat_lookups import Lookup
+from billing.orders.vat_lookups import VatAnswer
 from ledger.records import shape_of
 from ledger.rest.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.rest.kit.parsing import is_merge_patch
@@ -41,7 +41,7 @@ class Customers(WriteEndpoint):
         def made(fields: dict[str, Any]) -> NewCustomer:
             return shape_of(NewCustomer).make(fields)
 
-        def act(fields: dict[str, Any], lookup: Lookup | None) -> tuple[int, Any]:
+        def act(fields: dict[str, Any], lookup: VatAnswer | None) -> tuple[int, Any]:
             return 201, response_schemas.CustomerSerializer.body(customers.create(made(fields), lookup))
 
         return self.once(request, NewCustomer, act, before=lambda fields: customers.look_up_before(made(fields)))
@@ -76,7 +76,7 @@ class OneCustomer(WriteEndpoint):
         def made(fields: dict[str, Any]) -> CustomerChange:
             return request_schemas.CUSTOMER_CHANGE.make(fields | {"ref": ref, "merges_address": is_merge_patch(request)})
 
-        def act(fields: dict[str, Any], lookup: Lookup | None) -> tuple[int, Any]:
+        def act(fields: dict[str, Any], lookup: VatAnswer | None) -> tuple[int, Any]:
             return 200, response_schemas.CustomerSerializer.body(customers.change(made(fields), lookup))
 
         shape = request_schemas.CUSTOMER_CHANGE

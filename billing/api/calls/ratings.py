@@ -10,7 +10,7 @@ from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.api.schemas import price_trials as trials
 from billing.errors import NotFound
 from billing.generator.run.price_trials import NewPriceTrial, try_price
-from billing.rating.aggregation import KEPT, Event, Usage
+from billing.rating.aggregation import KEPT, Event, RatingInput
 from billing.rating.limits import MAX_MINOR
 from billing.rating.money import decimal_text
 from billing.rating.prices.prepaid_units import quote_covered, units_of
@@ -44,7 +44,7 @@ class Ratings(BillingEndpoint):
         fields = self.body(request, shape_of(request_schemas.NewRating))
         price = parse_price(fields["price"])
         known = _usage(fields, price)
-        billed = price.usage_of_amount(price.converted(Usage(Fraction(fields.get("already_billed", 0)))).quantity)
+        billed = price.usage_of_amount(price.converted(RatingInput(Fraction(fields.get("already_billed", 0)))).quantity)
         if "credits_available" in fields:
             rated = _rated_in_credits(fields, price, known, billed.quantity)
         else:
@@ -72,7 +72,7 @@ class PriceTrials(BillingEndpoint):
         return json_response(trials.price_trial(try_price.execute(trial)))
 
 
-def _groups(price: Price, known: Usage, currency: str) -> list[dict[str, Any]]:
+def _groups(price: Price, known: RatingInput, currency: str) -> list[dict[str, Any]]:
     """Return the rating of each group of the events."""
     quantities = dict(known.groups)
     return [
@@ -98,7 +98,7 @@ def _within_limit(rating: Rating) -> Rating:
     return rating
 
 
-def _rated_in_credits(fields: dict[str, Any], price: Price, known: Usage, billed: Fraction) -> dict[str, Any]:
+def _rated_in_credits(fields: dict[str, Any], price: Price, known: RatingInput, billed: Fraction) -> dict[str, Any]:
     if price.credits is None:
         raise InvalidRequest([FieldError("/credits_available", "not-used", "The price does not take credits.")])
     available = fields["credits_available"]
@@ -108,7 +108,7 @@ def _rated_in_credits(fields: dict[str, Any], price: Price, known: Usage, billed
     return rating.as_dict() | {"covered": covered | {"credit_type": price.credits.credit_type}}
 
 
-def _usage(fields: dict[str, Any], price: Price) -> Usage:
+def _usage(fields: dict[str, Any], price: Price) -> RatingInput:
     if ("quantity" in fields) == ("events" in fields):
         raise InvalidRequest([FieldError("/quantity", "one-of", "Give either quantity or events.")])
     if "quantity" in fields:

@@ -285,7 +285,7 @@ class OneSubscriptionCoupon(WriteEndpoint):
         return self.once(request, request_schemas.Nothing, act)
 
 
-class ResumeBilling(WriteEndpoint):
+class BillingResumption(WriteEndpoint):
     """Resuming the billing of a subscription."""
 
     collection = "resume-billing"

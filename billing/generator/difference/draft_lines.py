@@ -12,7 +12,7 @@ from billing.generator.state.open_claims import Credit, OneOffCharge, UnusedPart
 from billing.generator.state.spans import ItemSpan
 from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import amounts_of
-from billing.rating.aggregation import Group, Usage, in_order
+from billing.rating.aggregation import Group, RatingInput, in_order
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Period, Schedule, Timing
 from billing.rating.prices.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, units_of
@@ -153,7 +153,7 @@ class RatedUsage:
     """
 
     due: UsageDue
-    usage: Usage
+    usage: RatingInput
     rating: Rating
     gross_minor: int
     coverage: Coverage = NOTHING_COVERED
@@ -237,7 +237,7 @@ def _price_line(span: ItemSpan, part: Period, *, rating: dict[str, Any], **facts
     )
 
 
-def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED) -> RatedUsage:
+def rate_usage(due: UsageDue, usage: RatingInput, coverage: Coverage = NOTHING_COVERED) -> RatedUsage:
     """Return the rating of a measured period's uncovered units, less what earlier claims have billed."""
     span = due.span
     if span.price.group_by:
@@ -256,7 +256,7 @@ def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED
     return RatedUsage(due, usage, replace(rest, amount_minor=whole.amount_minor - billed), whole.amount_minor, coverage)
 
 
-def _rated_groups(due: UsageDue, usage: Usage) -> RatedUsage:
+def _rated_groups(due: UsageDue, usage: RatingInput) -> RatedUsage:
     price, currency = due.span.price, due.span.currency
     whole = rate(price, usage, currency)
     billed = [claim.usage for claim in due.continued if claim.usage is not None]
@@ -287,7 +287,7 @@ def usage_lines(rated: RatedUsage, as_of: datetime) -> list[DraftLine]:
     limit = _usage_limit(due)
     if limit is not None and continues and not owed_minor(rated):
         return []
-    quantities, nothing = dict(rated.usage.groups), Usage(Fraction(0))
+    quantities, nothing = dict(rated.usage.groups), RatingInput(Fraction(0))
     lines = [
         _line_of_group(due, as_of, group, rating, quantities.get(group, nothing))
         for group, rating in rated.groups.items()
@@ -305,7 +305,7 @@ def _taxed_before(due: UsageDue) -> Taxed | None:
     return due.continued[-1].taxed if due.continued else None
 
 
-def _line_of_group(due: UsageDue, as_of: datetime, group: Group, rating: Rating, usage: Usage) -> DraftLine:
+def _line_of_group(due: UsageDue, as_of: datetime, group: Group, rating: Rating, usage: RatingInput) -> DraftLine:
     named = due.span.price.named(group)
     line = _price_line(
         due.span,

@@ -18,11 +18,11 @@ from billing.generator.difference.reconcile import UsageDue
 from billing.generator.state.allowances import EarlyGrants
 from billing.generator.state.open_claims import Credit
 from billing.generator.state.subscription_state import SubscriptionState
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import RatingInput
 from billing.rating.prices.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, cut, extend, joined
 from ledger.database.locks import Lock, holder_lock
 
-Measured = tuple[UsageDue, Usage]
+Measured = tuple[UsageDue, RatingInput]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,12 @@ def _is_late(due: UsageDue) -> bool:
 
 
 def _rate_usage(
-    holder: Lock, subscription: SubscriptionState, due: UsageDue, usage: Usage, invoice_of: Callable[[str], int], held_back: int
+    holder: Lock,
+    subscription: SubscriptionState,
+    due: UsageDue,
+    usage: RatingInput,
+    invoice_of: Callable[[str], int],
+    held_back: int,
 ) -> RatedUsage:
     price = due.span.price
     if price.credits is None:

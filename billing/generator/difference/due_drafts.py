@@ -38,7 +38,7 @@ from billing.metering import usage
 from billing.models import Claim
 from billing.orders import plans
 from billing.orders.subscriptions import refunded_times
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import RatingInput
 from billing.rating.money import to_minor
 from billing.rating.prices.price import PriceKind
 from billing.rating.tax_rules import TaxNotDeclared
@@ -348,7 +348,7 @@ def _with_late_usage(target: Target, claims: Sequence[OpenClaim], late: Collecti
 
 def measured_usage(
     subscription: SubscriptionState, target: Target, most_groups: int | None = None
-) -> list[tuple[UsageDue, Usage]]:
+) -> list[tuple[UsageDue, RatingInput]]:
     """Return the usage to rate: the due periods, and unchanged periods whose usage differs from the billed usage.
 
     Args:
@@ -364,7 +364,7 @@ def measured_usage(
 
 def _measure_usage(
     subscription: SubscriptionState, looked_at: Sequence[UsageDue], most_groups: int | None
-) -> list[tuple[UsageDue, Usage]]:
+) -> list[tuple[UsageDue, RatingInput]]:
     windows = [
         usage.Measure(
             one.span.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end, one.span.schedule.zone
@@ -378,7 +378,7 @@ def _measure_usage(
 
 def running_usage(
     subscription: SubscriptionState, running: Sequence[UsageDue], most_groups: int | None = None, *, is_asked_for: bool
-) -> list[tuple[UsageDue, Usage]]:
+) -> list[tuple[UsageDue, RatingInput]]:
     """Return the usage of running periods to invoice before their end.
 
     That is all of it if it is asked for, what is charged as it is recorded, and the rest if it reaches the plan's threshold.
@@ -392,7 +392,7 @@ def running_usage(
         ]
     measured = _measure_usage(subscription, running, most_groups)
     owed = [(one, quantity, owed_minor(rate_usage(one, quantity))) for one, quantity in measured]
-    found: list[tuple[UsageDue, Usage]] = []
+    found: list[tuple[UsageDue, RatingInput]] = []
     for plan in {plan.id: plan for plan in terms.values()}.values():
         of_plan = [(one, quantity, minor) for one, quantity, minor in owed if terms[one.span.price_id].id == plan.id and minor]
         waiting = sum(minor for one, _, minor in of_plan if not one.span.price.is_due_as_recorded())
@@ -403,5 +403,5 @@ def running_usage(
     return found
 
 
-def _is_as_billed(claim: OpenClaim, quantity: Usage) -> bool:
+def _is_as_billed(claim: OpenClaim, quantity: RatingInput) -> bool:
     return claim.usage == quantity and not claim.short_of

@@ -22,7 +22,7 @@ from billing.generator.state.allowance_times import AllowanceSpan
 from billing.generator.state.spans import BoundedSpan, ItemSpan
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState
 from billing.metering.allowances import spent_allowances
-from billing.rating.aggregation import MICROSECOND, Usage
+from billing.rating.aggregation import MICROSECOND, RatingInput
 from billing.rating.limits import MAX_COUNTED, MAX_MINOR, is_in_range
 from billing.rating.money import decimal_text
 from billing.rating.prices.price import PriceKind
@@ -148,7 +148,7 @@ def _periods_due(span: ItemSpan, as_of: datetime) -> int:
 # Before anything is written --------------------------------------------------------------------------
 
 
-def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
+def ensure_countable(measured: Iterable[tuple[UsageDue, RatingInput]]) -> None:
     """Return if the usage of each period has at most 26 digits before the point.
 
     Raises:
@@ -178,7 +178,7 @@ def ensure_told_once(subscription: SubscriptionState, usages: Iterable[RatedUsag
             raise OutOfBounds("told-twice", **_period_of(due), credit_type=price.credits.credit_type)
 
 
-def ensure_few_groups(measured: Iterable[tuple[UsageDue, Usage]], most: int | None) -> None:
+def ensure_few_groups(measured: Iterable[tuple[UsageDue, RatingInput]], most: int | None) -> None:
     """Return if the usage of each price and period has few groups. This stops a price that groups by what is unique.
 
     Raises:

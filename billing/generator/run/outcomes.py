@@ -32,7 +32,7 @@ PASSING_STATES = {
 }
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """The outcome of one subscription in a run."""
 
     CREATED = "created"
@@ -46,20 +46,20 @@ class Outcome(StrEnum):
     CONFLICT = "conflict"
 
 
-BILLED = {Outcome.CREATED, Outcome.FINALISED}
+BILLED = {RunOutcome.CREATED, RunOutcome.FINALISED}
 
 
-RETRY = {Outcome.BUSY, Outcome.DEFERRED}
+RETRY = {RunOutcome.BUSY, RunOutcome.DEFERRED}
 
 
-WAITING = {*RETRY, Outcome.WAITS_FOR_TAXES}
+WAITING = {*RETRY, RunOutcome.WAITS_FOR_TAXES}
 """What the next run does. This run asks a provider of taxes once only: its answer is the same a moment later."""
 
 
-SKIPPED = {*WAITING, Outcome.NOTHING_DUE}
+SKIPPED = {*WAITING, RunOutcome.NOTHING_DUE}
 
 
-TROUBLE = {Outcome.FAILED, Outcome.SUSPENDED, Outcome.CONFLICT}
+TROUBLE = {RunOutcome.FAILED, RunOutcome.SUSPENDED, RunOutcome.CONFLICT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class SubscriptionResult:
     """The result for one subscription, small enough to send from a worker to its run."""
 
     subscription: str
-    outcome: Outcome
+    outcome: RunOutcome
     detail: str = ""
     traceback: str = ""
     duration_ms: float = 0.0
@@ -90,35 +90,35 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
     try:
         generated = act(ref=ref, options=options)
     except InvoiceGenerationBusy:
-        return SubscriptionResult(ref, Outcome.BUSY, "another process makes invoices for it")
+        return SubscriptionResult(ref, RunOutcome.BUSY, "another process makes invoices for it")
     except (TaxesUnavailable, TaxesRefused) as error:
         return without_taxes(ref, error)
     except Retryable as error:
-        return SubscriptionResult(ref, Outcome.DEFERRED, str(error)[:500])
+        return SubscriptionResult(ref, RunOutcome.DEFERRED, str(error)[:500])
     except OutcomeUnknown:
         # The next try bills what is not billed, whether or not the COMMIT took effect.
         close_old_connections()
-        return SubscriptionResult(ref, Outcome.DEFERRED, "the connection broke during COMMIT, so the outcome is unknown")
+        return SubscriptionResult(ref, RunOutcome.DEFERRED, "the connection broke during COMMIT, so the outcome is unknown")
     except BillingSuspended as error:
-        return SubscriptionResult(ref, Outcome.SUSPENDED, str(error.facts["reason"]))
+        return SubscriptionResult(ref, RunOutcome.SUSPENDED, str(error.facts["reason"]))
     except PeriodAlreadyBilled as error:
-        return SubscriptionResult(ref, Outcome.CONFLICT, str(error))
+        return SubscriptionResult(ref, RunOutcome.CONFLICT, str(error))
     except NotFound:
-        return SubscriptionResult(ref, Outcome.FAILED, "the subscription does not exist")
+        return SubscriptionResult(ref, RunOutcome.FAILED, "the subscription does not exist")
     except Exception as error:
         # A failure never stops the other subscriptions; its traceback is recorded.
         if isinstance(error, Error):
             close_old_connections()
             state = sqlstate(error) or ""
             if state in PASSING_STATES:
-                return SubscriptionResult(ref, Outcome.DEFERRED, f"{PASSING_STATES[state]} ({state})")
-        return SubscriptionResult(ref, Outcome.FAILED, f"{type(error).__name__}: {error}"[:500], traceback.format_exc())
+                return SubscriptionResult(ref, RunOutcome.DEFERRED, f"{PASSING_STATES[state]} ({state})")
+        return SubscriptionResult(ref, RunOutcome.FAILED, f"{type(error).__name__}: {error}"[:500], traceback.format_exc())
     return _done_result(generated, (time.perf_counter() - began) * 1000)
 
 
 def without_taxes(ref: str, error: TaxesUnavailable | TaxesRefused) -> SubscriptionResult:
     """Return the result of a subscription for which the provider of taxes has no answer: the next run asks again."""
-    return SubscriptionResult(ref, Outcome.WAITS_FOR_TAXES, f"{error.title}: {error.facts['why']}"[:500])
+    return SubscriptionResult(ref, RunOutcome.WAITS_FOR_TAXES, f"{error.title}: {error.facts['why']}"[:500])
 
 
 def of_customer(done: SubscriptionResult) -> SubscriptionResult:
@@ -132,10 +132,10 @@ def _done_result(generated: GenerationResult, duration_ms: float) -> Subscriptio
     granted = tuple((one.credit_type, one.amount) for one in generated.granted)
     returned = tuple((one.credit_type, one.amount) for one in generated.returned)
     if not generated.invoices:
-        return SubscriptionResult(generated.subscription, Outcome.NOTHING_DUE, granted=granted, returned=returned)
+        return SubscriptionResult(generated.subscription, RunOutcome.NOTHING_DUE, granted=granted, returned=returned)
     return SubscriptionResult(
         subscription=generated.subscription,
-        outcome=Outcome.CREATED if all(one.is_draft for one in generated.invoices) else Outcome.FINALISED,
+        outcome=RunOutcome.CREATED if all(one.is_draft for one in generated.invoices) else RunOutcome.FINALISED,
         duration_ms=duration_ms,
         invoices=tuple(generated.invoices),
         periods=generated.periods,
@@ -212,7 +212,7 @@ class RunSummary:
         """The summary as JSON."""
         ordered = sorted(self.durations_ms)
         return {
-            "outcomes": {kind.value: self.outcomes[kind] for kind in Outcome},
+            "outcomes": {kind.value: self.outcomes[kind] for kind in RunOutcome},
             "invoices": self.invoices,
             "lines": self.lines,
             "money": self.money,

@@ -20,7 +20,7 @@ from billing.models import Plan
 from billing.models import Price as PriceRow
 from billing.orders import plans
 from billing.orders.plans import PlanTerms
-from billing.rating.aggregation import Usage, stored_usage
+from billing.rating.aggregation import RatingInput, stored_usage
 from billing.rating.money import to_minor
 from billing.rating.periods import Schedule
 from billing.rating.prices.overage import OVERAGE_MODELS, OveragePrice
@@ -283,7 +283,7 @@ def _add(trial: PriceTrial, period: _Period, replaced: _Replaced) -> None:
         trial.negotiated += 1
         return
     snapshot = json.loads(period.snapshot)
-    usage = stored_usage(snapshot["usage"]) if "usage" in snapshot else Usage(Fraction(0))
+    usage = stored_usage(snapshot["usage"]) if "usage" in snapshot else RatingInput(Fraction(0))
     covered = _covered_units(snapshot)
     currency, bound = trial.currency, _Bound.of(period, snapshot, replaced)
     before = bound.apply(replaced.price, snapshot.get("gross_minor", 0), currency)

@@ -22,7 +22,7 @@ from billing.generator.run.outcomes import (
     RETRY,
     SKIPPED,
     WAITING,
-    Outcome,
+    RunOutcome,
     SubscriptionResult,
     bill_one,
     of_customer,
@@ -31,7 +31,7 @@ from billing.generator.run.outcomes import (
 from billing.generator.run.steps import GenerationResult
 from billing.generator.run.stop_flags import StopFlag
 from billing.tax_asking import asks_taxes
-from ledger.database.locking import Turn, share
+from ledger.database.locking import TurnResult, share
 from ledger.database.locks import sqlstate
 from ledger.database.transactions import own_or_joined
 from ledger.previews import Preview
@@ -93,13 +93,13 @@ def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None
     had_turn: set[str] = set()
     walk = DueWalk(job.filter, shard=shard, shards=job.workers)
 
-    def bill(ref: str) -> Turn | None:
+    def bill(ref: str) -> TurnResult | None:
         if not _reserve(stop_flag, report):
-            return Turn.END
+            return TurnResult.END
         done = aside[ref] = _bill(ref, job.options, stop_flag, generate.generate)
         walk.missed(done.outcome in SKIPPED)
         if done.outcome in RETRY:
-            return Turn.BUSY
+            return TurnResult.BUSY
         if done.outcome not in BILLED | WAITING:
             had_turn.add(ref)
         report(aside.pop(ref))
@@ -122,14 +122,14 @@ def _consolidate(job: Work, stop_flag: StopFlag, report: Report, shard: int, had
     aside: dict[str, SubscriptionResult] = {}
     turns = Turns(job.filter, had_turn)
 
-    def make(customer_ref: str) -> Turn | None:
+    def make(customer_ref: str) -> TurnResult | None:
         while True:
             done = bill_one(customer_ref, job.options, partial(_next_document, turns))
             if done.outcome in RETRY:
                 aside[customer_ref] = of_customer(done)
-                return Turn.BUSY
+                return TurnResult.BUSY
             aside.pop(customer_ref, None)
-            if done.outcome == Outcome.NOTHING_DUE:
+            if done.outcome == RunOutcome.NOTHING_DUE:
                 return None
             report(of_customer(done))
             if done.outcome not in BILLED or _must_end(stop_flag, report):
@@ -156,7 +156,7 @@ def _share(
     stop_flag: StopFlag,
     report: Report,
     items: Iterable[Item],
-    bill: Callable[[Item], Turn | None],
+    bill: Callable[[Item], TurnResult | None],
     waiting: Callable[[Collection[Item]], None],
 ) -> None:
     """Share the items with all other workers for as long as the run lasts."""
@@ -197,17 +197,17 @@ def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None
     aside: dict[tuple[str, ...], list[SubscriptionResult]] = {}
     consolidated: set[str] = set()
 
-    def bill(refs: tuple[str, ...]) -> Turn | None:
+    def bill(refs: tuple[str, ...]) -> TurnResult | None:
         aside.pop(refs, None)
         tried = _try_together(job, stop_flag, refs, report, consolidated)
         is_whole = len([done for done in tried if not done.customer]) == len(refs)
         if is_whole and any(done.outcome in RETRY for done in tried):
             aside[refs] = tried
             _give_back(stop_flag, tried)
-            return Turn.BUSY
+            return TurnResult.BUSY
         for done in tried:
             report(done)
-        return None if is_whole else Turn.END
+        return None if is_whole else TurnResult.END
 
     groups: Iterable[tuple[str, ...]] = due_together(job.filter, job.subscriptions, shard=shard, shards=job.workers)
     _share(job, stop_flag, report, groups, bill, waiting=lambda busy: report(Backlog(shard, sum(map(len, busy)))))
@@ -223,15 +223,15 @@ def _dry_consolidate(job: Work, stop_flag: StopFlag, report: Report, shard: int,
     """Make the consolidated invoices of drafts that wait, of the customers without a subscription that is due."""
     aside: dict[str, list[SubscriptionResult]] = {}
 
-    def make(customer_ref: str) -> Turn | None:
+    def make(customer_ref: str) -> TurnResult | None:
         try:
             with preview(one_snapshot=True) as shown:
                 tried = _tried_documents(shown, job, [customer_ref], Turns(job.filter))
         except Error as error:
-            tried = [of_customer(SubscriptionResult(customer_ref, Outcome.DEFERRED, sqlstate(error) or ""))]
+            tried = [of_customer(SubscriptionResult(customer_ref, RunOutcome.DEFERRED, sqlstate(error) or ""))]
         if any(done.outcome in RETRY for done in tried):
             aside[customer_ref] = tried
-            return Turn.BUSY
+            return TurnResult.BUSY
         aside.pop(customer_ref, None)
         for done in tried:
             report(done)
@@ -276,7 +276,7 @@ def _try_together(
     try:
         attempt()
     except Error as error:
-        return [SubscriptionResult(ref, Outcome.DEFERRED, sqlstate(error) or "") for ref in refs]
+        return [SubscriptionResult(ref, RunOutcome.DEFERRED, sqlstate(error) or "") for ref in refs]
     except (TaxesUnavailable, TaxesRefused) as error:
         _give_back(stop_flag, tried)
         return [without_taxes(ref, error) for ref in refs]
@@ -290,7 +290,7 @@ def _tried_documents(shown: Preview, job: Work, customers: Iterable[str], turns:
         while True:
             with shown.attempt(), transaction.atomic():
                 done = bill_one(customer_ref, job.options, partial(_next_document, turns))
-            if done.outcome == Outcome.NOTHING_DUE:
+            if done.outcome == RunOutcome.NOTHING_DUE:
                 break
             tried.append(of_customer(done))
             if done.outcome not in BILLED:

@@ -137,7 +137,7 @@ def claim_granted(
 
 
 def _cut_overlapping(
-    lock: Lock, subscription: SubscriptionState, spans: Sequence[AllowanceSpan], granted: plan_grants.GrantedPeriod
+    lock: Lock, subscription: SubscriptionState, spans: Sequence[AllowanceSpan], granted: plan_grants.HandledPeriod
 ) -> list[AllowanceReturn]:
     """Cut the claims for the time of what the ledger granted: those that kept all credits, and those that only a run can cut."""
     start, end = granted.starts_at, granted.ends_at
@@ -155,7 +155,7 @@ def _held_allowance(claim_id: int, start: datetime, end: datetime, amount: int) 
 
 
 def _claim_returned(
-    lock: Lock, subscription: SubscriptionState, credit_type: str, granted: plan_grants.GrantedPeriod
+    lock: Lock, subscription: SubscriptionState, credit_type: str, granted: plan_grants.HandledPeriod
 ) -> list[AllowanceReturn]:
     """Cut the claims of the time for which a part of the terms took credits back."""
     returned: list[AllowanceReturn] = []
@@ -169,7 +169,7 @@ def _claim_returned(
     return returned
 
 
-def _unclaimed(holder: Lock, subscription: SubscriptionState, credit_type: str) -> list[plan_grants.GrantedPeriod]:
+def _unclaimed(holder: Lock, subscription: SubscriptionState, credit_type: str) -> list[plan_grants.HandledPeriod]:
     """Have the ledger grant what is due, and return the periods that it granted since the last run."""
     [since] = fetch_rows(int, CLAIMED, [subscription.id, credit_type])
     return plan_grants.granted_under(
@@ -188,7 +188,7 @@ def has_terms(subscription: SubscriptionState) -> bool:
 
 
 def _claim(
-    subscription: SubscriptionState, spans: Sequence[AllowanceSpan], credit_type: str, granted: plan_grants.GrantedPeriod
+    subscription: SubscriptionState, spans: Sequence[AllowanceSpan], credit_type: str, granted: plan_grants.HandledPeriod
 ) -> AllowanceGrant:
     start, end = granted.starts_at, granted.ends_at
     of = [span.item_id for span in spans if span.start <= start and (span.end is None or start < span.end)]
@@ -220,7 +220,7 @@ def _claim(
     return AllowanceGrant(credit_type, granted.amount, granted.lot, None, claim.pk, start, end, granted.applies_to)
 
 
-def _claim_terms(credit_type: str, granted: plan_grants.GrantedPeriod) -> list[str]:
+def _claim_terms(credit_type: str, granted: plan_grants.HandledPeriod) -> list[str]:
     if granted.is_part:
         terms: list[str] = json.loads(granted.known_as)
         return terms
@@ -287,7 +287,7 @@ def _wanted(
     holder: Lock,
     subscription: SubscriptionState,
     items: BillableItems,
-    granted: Sequence[tuple[plan_grants.GrantedPeriod, str]],
+    granted: Sequence[tuple[plan_grants.HandledPeriod, str]],
     *,
     grants_now: bool,
 ) -> dict[str, _Terms]:
@@ -321,7 +321,7 @@ def _wanted(
 
 
 def _held_claims(
-    subscription: SubscriptionState, items: BillableItems, granted: Sequence[tuple[plan_grants.GrantedPeriod, str]]
+    subscription: SubscriptionState, items: BillableItems, granted: Sequence[tuple[plan_grants.HandledPeriod, str]]
 ) -> tuple[list[HeldAllowance], dict[int, _Lot], datetime | None]:
     """Return the claims that may change, also those that the next run writes; their lots by claim; and since when they are."""
     since = compute_settled_until(subscription, items)

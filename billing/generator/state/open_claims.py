@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from billing.generator.state.spans import BoundTerms, ItemSpan
-from billing.rating.aggregation import Group, Usage
+from billing.rating.aggregation import Group, RatingInput
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Schedule, instant_of
 from billing.rating.prices.prepaid_units import (
@@ -76,7 +76,7 @@ class OpenClaim:
     origin: Origin | None = None
     share_used: int = 0
     noted_minor: int = 0
-    usage: Usage | None = None
+    usage: RatingInput | None = None
     gross_minor: int = 0
     after_coupons_minor: int = 0
     is_running: bool = False
@@ -384,7 +384,7 @@ def read_taxed(snapshot: Mapping[str, Any]) -> Taxed | None:
 
 
 def usage_snapshot(
-    usage: Usage,
+    usage: RatingInput,
     gross_minor: int,
     after_coupons_minor: int,
     coverage: Coverage = NOTHING_COVERED,

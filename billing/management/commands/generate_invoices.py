@@ -24,7 +24,7 @@ from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
 from billing.generator.run.due import DueWalk, concerned, how_many
 from billing.generator.run.generate import check_as_of
-from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
+from billing.generator.run.outcomes import RunOutcome, RunSummary, SubscriptionResult
 from billing.generator.run.workers import Work
 from billing.generator.state.unbilled_usage import find_unbilled_usage, sum_by_reason
 from billing.management.run_texts import check_text, explanation_text, run_text
@@ -255,7 +255,7 @@ class _Record:
 
     def add(self, done: SubscriptionResult) -> None:
         """Record a result, unless nothing was due."""
-        if self._job.options.dry_run or done.outcome == Outcome.NOTHING_DUE:
+        if self._job.options.dry_run or done.outcome == RunOutcome.NOTHING_DUE:
             return
         self._rows.append(
             RunResult(

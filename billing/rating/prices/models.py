@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Annotated, Any, ClassVar
 
-from billing.rating.aggregation import Aggregation, Event, EventCharge, Usage, bounded_usage, percentage_usage
+from billing.rating.aggregation import Aggregation, Event, EventCharge, RatingInput, bounded_usage, percentage_usage
 from billing.rating.money import Exact
 from billing.rating.periods import Timing
 from billing.rating.prices.price import Misfit, Price, PriceKind
@@ -51,7 +51,7 @@ class FlatPrice(Price, model="flat", title="a fixed amount"):
 
     unit_amount: Annotated[Decimal, Charged("Money a period.")]
 
-    def steps(self, usage: Usage) -> list[Step]:
+    def steps(self, usage: RatingInput) -> list[Step]:
         units = units_used(usage) if self.kind == PriceKind.RECURRING else Fraction(1)
         return [Step(Fraction(0), units, units, Fraction(self.unit_amount))]
 
@@ -75,7 +75,7 @@ class UnitPrice(Price, model="unit", title="per unit"):
     conversion: Converted = None
     credits: Credits = None
 
-    def steps(self, usage: Usage) -> list[Step]:
+    def steps(self, usage: RatingInput) -> list[Step]:
         quantity = units_used(usage)
         free = min(exact(self.free_units), quantity)
         return free_then(free, Step(free, quantity, self.units_in(quantity - free), Fraction(self.unit_amount)))
@@ -90,7 +90,7 @@ class UnitPrice(Price, model="unit", title="per unit"):
         return [f"the first {number(self.free_units)} free"] if self.free_units else []
 
 
-def graduated(tiers: Sequence[Tier], usage: Usage, *, flat_fee_at_zero: bool) -> list[Step]:
+def graduated(tiers: Sequence[Tier], usage: RatingInput, *, flat_fee_at_zero: bool) -> list[Step]:
     """Rate each part of the usage by its tier.
 
     Args:
@@ -127,7 +127,7 @@ class GraduatedPrice(Price, model="graduated", title="per unit in tiers, each pa
     conversion: Converted = None
     credits: Credits = None
 
-    def steps(self, usage: Usage) -> list[Step]:
+    def steps(self, usage: RatingInput) -> list[Step]:
         return graduated(self.tiers, usage, flat_fee_at_zero=self.flat_fee_at_zero)
 
     @classmethod
@@ -163,7 +163,7 @@ class VolumePrice(Price, model="volume", title="per unit in tiers, all at the pr
         if taken["kind"] == PriceKind.USAGE and taken.get("timing") == Timing.ADVANCE:
             yield "timing", "not-as-recorded", "each event can change the price of all units, so the period must be over"
 
-    def steps(self, usage: Usage) -> list[Step]:
+    def steps(self, usage: RatingInput) -> list[Step]:
         quantity = units_used(usage)
         tier = next(tier for tier in self.tiers if tier.up_to is None or quantity <= tier.up_to)
         return [tier.step(Fraction(0), quantity)]
@@ -203,7 +203,7 @@ class PriceOfMoney(Price):
         elif taken.get("aggregation") not in (None, Aggregation.SUM):
             yield "aggregation", "aggregation-not-for-model", f"model {cls.model} needs the aggregation sum"
 
-    def usage_of(self, events: Sequence[Event], **period: Any) -> Usage:
+    def usage_of(self, events: Sequence[Event], **period: Any) -> RatingInput:
         if self.buckets or self.group_by:
             return super().usage_of(events, **period)
         return percentage_usage(
@@ -215,15 +215,15 @@ class PriceOfMoney(Price):
             charge=self.event_charge(),
         )
 
-    def usage_of_amount(self, amount: Exact) -> Usage:
+    def usage_of_amount(self, amount: Exact) -> RatingInput:
         """One event of that amount, within the free amount and count of the price."""
         quantity = super().usage_of_amount(amount).quantity
         if quantity == 0:
-            return Usage(quantity)
-        usage = Usage(quantity, 1)
+            return RatingInput(quantity)
+        usage = RatingInput(quantity, 1)
         if self.free_events != 0 and (self.free_events is not None or self.free_amount is not None):
             free = quantity if self.free_amount is None else min(quantity, Fraction(self.free_amount))
-            usage = Usage(quantity, 1, free, 1 if free == quantity else 0)
+            usage = RatingInput(quantity, 1, free, 1 if free == quantity else 0)
         charge = self.event_charge()
         return usage if charge is None else bounded_usage(usage, [quantity - usage.free_quantity], charge)
 
@@ -253,7 +253,7 @@ class PercentagePrice(PriceOfMoney, model="percentage", title="a percentage"):
         bounds = (None if bound is None else Fraction(bound) for bound in (self.event_minimum, self.event_maximum))
         return EventCharge(Fraction(self.rate) / 100, exact(self.fixed_amount), *bounds)
 
-    def steps(self, usage: Usage) -> list[Step]:
+    def steps(self, usage: RatingInput) -> list[Step]:
         quantity = units_used(usage)
         free = min(max(usage.free_quantity, Fraction(0)), quantity)
         fees = max(usage.events - usage.free_events, 0) * exact(self.fixed_amount)
@@ -279,7 +279,7 @@ class GraduatedPercentagePrice(PriceOfMoney, model="graduated_percentage", title
     tiers: Annotated[tuple[Tier, ...], Tiers("rate", "Each tier prices its own money.", model="graduated_percentage")]
     flat_fee_at_zero: FlatFeeAtZero = False
 
-    def steps(self, usage: Usage) -> list[Step]:
+    def steps(self, usage: RatingInput) -> list[Step]:
         return graduated(self.tiers, usage, flat_fee_at_zero=self.flat_fee_at_zero)
 
     def cost(self, say: Wording) -> str:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import RatingInput
 from billing.rating.money import Exact
 from billing.rating.prices.price import Price
 from billing.rating.prices.pricing import Rating, quote
@@ -115,9 +115,11 @@ def joined(price: Price, coverages: Iterable[Coverage], total: Fraction) -> Cove
     return _price_stretches(price, ((_start(price, Fraction(0)), reached),), sum(one.credits for one in known))
 
 
-def quote_covered(price: Price, usage: Usage | Exact, currency: str, *, billed: Exact, available: int) -> tuple[Rating, Coverage]:
+def quote_covered(
+    price: Price, usage: RatingInput | Exact, currency: str, *, billed: Exact, available: int
+) -> tuple[Rating, Coverage]:
     """Return what a customer with these credits would pay for the usage beyond `billed`, in money and in credits."""
-    total = max(usage.quantity if isinstance(usage, Usage) else Fraction(usage), Fraction(0))
+    total = max(usage.quantity if isinstance(usage, RatingInput) else Fraction(usage), Fraction(0))
     before = min(Fraction(billed), total)
     coverage = extend(price, NOTHING_COVERED, billed=before, total=total, available=available)
     return quote(price, usage, currency, billed or None, covered=coverage.stretches), coverage

@@ -17,7 +17,7 @@ from billing.rating.aggregation import (
     EventCharge,
     Filters,
     Group,
-    Usage,
+    RatingInput,
     aggregate,
     both,
     daily_usage,
@@ -229,7 +229,7 @@ class Price(Record, ABC):
     # Rating ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def steps(self, usage: Usage) -> list[Step]:
+    def steps(self, usage: RatingInput) -> list[Step]:
         """Return the cost of the usage of one full period, step by step, without minimum and maximum."""
 
     def amount_on_line(self) -> Decimal | None:
@@ -243,7 +243,7 @@ class Price(Record, ABC):
         period: tuple[datetime, datetime] | None = None,
         days: Days | None = None,
         held_before: Decimal = Decimal(0),
-    ) -> Usage:
+    ) -> RatingInput:
         """Return the usage that the price measures: its events, filtered and aggregated.
 
         Args:
@@ -278,7 +278,7 @@ class Price(Record, ABC):
             period=period,
             held_before=held_before,
         )
-        return self.converted(Usage(quantity, len(events)))
+        return self.converted(RatingInput(quantity, len(events)))
 
     def apart(self) -> list[tuple[str | None, "Price"]]:
         """Return the price of each bucket, by its key, and last that of the other events; without buckets, only the price."""
@@ -299,7 +299,7 @@ class Price(Record, ABC):
         """Return the events that no earlier bucket takes."""
         return [event for event in events if not any(matches(filters, event.properties) for filters in self.excluded)]
 
-    def all_steps(self, usage: Usage) -> list[Step]:
+    def all_steps(self, usage: RatingInput) -> list[Step]:
         """Return the cost of the usage step by step, bucket after bucket; steps without cost only if there are no others.
 
         The usage is that of one group, or of a price that does not group; without usage there is no group, and no cost.
@@ -307,7 +307,7 @@ class Price(Record, ABC):
         if self.group_by and not usage.quantity and not usage.events:
             return []
         if usage.levels:
-            return added_up(step.of_share(share) for level, share in usage.levels for step in self.steps(Usage(level)))
+            return added_up(step.of_share(share) for level, share in usage.levels for step in self.steps(RatingInput(level)))
         if not usage.parts:
             return self.steps(usage)
         by_bucket = zip(self.apart(), usage.parts, strict=True)
@@ -318,17 +318,17 @@ class Price(Record, ABC):
         """What each event costs, if a minimum or maximum per event bounds it."""
         return None
 
-    def usage_of_amount(self, amount: Exact) -> Usage:
+    def usage_of_amount(self, amount: Exact) -> RatingInput:
         """Return a bare quantity, in units of the price, as usage; below zero it counts as zero."""
-        return Usage(max(Fraction(amount), Fraction(0)))
+        return RatingInput(max(Fraction(amount), Fraction(0)))
 
-    def converted(self, usage: Usage) -> Usage:
+    def converted(self, usage: RatingInput) -> RatingInput:
         """Return measured usage in units of the price."""
         if self.conversion is None:
             return usage
         return replace(usage, quantity=self.conversion.of(usage.quantity), measured=usage.quantity)
 
-    def conversion_facts(self, usage: Usage) -> dict[str, Any]:
+    def conversion_facts(self, usage: RatingInput) -> dict[str, Any]:
         """Return the conversion of the usage as a rating shows it; empty if the price converts nothing."""
         if self.conversion is None or usage.measured is None:
             return {}
@@ -345,7 +345,7 @@ class Price(Record, ABC):
         return {"entries": named}
 
     @staticmethod
-    def by_rate_facts(usage: Usage) -> dict[str, Any]:
+    def by_rate_facts(usage: RatingInput) -> dict[str, Any]:
         """Return by which rates an overage was used, as a rating shows it; empty if by none."""
         if not any(rate for rate, _ in usage.by_rate):
             return {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from billing.rating.aggregation import Group, Usage, in_order
+from billing.rating.aggregation import Group, RatingInput, in_order
 from billing.rating.money import Exact, decimal_text, to_minor
 from billing.rating.prices.price import Price
 from billing.rating.prices.steps import Step, StepReason, corrections, units_used
@@ -46,13 +46,13 @@ class Rating:
 NOTHING_RATED = Rating(Fraction(0), 0, ())
 
 
-def usage_of_quantity(price: Price, quantity: Exact) -> Usage:
+def usage_of_quantity(price: Price, quantity: Exact) -> RatingInput:
     """Return the usage of a price that measured a quantity in one event, converted if the price converts."""
-    measured = price.converted(Usage(Fraction(quantity)))
+    measured = price.converted(RatingInput(Fraction(quantity)))
     return replace(price.usage_of_amount(measured.quantity), measured=measured.measured)
 
 
-def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
+def rate(price: Price, usage: RatingInput | Exact, currency: str) -> Rating:
     """Return amount(q) of a price for one full period, without its minimum and maximum.
 
     Args:
@@ -61,13 +61,13 @@ def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
     Returns:
         The rating; `amount_minor` is 0 or more.
     """
-    known = usage if isinstance(usage, Usage) else price.usage_of_amount(usage)
+    known = usage if isinstance(usage, RatingInput) else price.usage_of_amount(usage)
     if known.groups:
         return in_all(rate_groups(price, known, currency).values())
     return _rating(price.all_steps(known), currency)
 
 
-def rate_groups(price: Price, usage: Usage, currency: str, first: Usage | None = None) -> dict[Group, Rating]:
+def rate_groups(price: Price, usage: RatingInput, currency: str, first: RatingInput | None = None) -> dict[Group, Rating]:
     """Return the cost of each group of usage, in their order, rounded by itself; without minimum and maximum of the price.
 
     Args:
@@ -87,7 +87,7 @@ def in_all(ratings: Iterable[Rating]) -> Rating:
     return Rating(sum((one.exact for one in known), Fraction(0)), sum(one.amount_minor for one in known), ())
 
 
-def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currency: str) -> Rating:
+def rate_uncovered(price: Price, usage: RatingInput | Exact, covered: Covered, currency: str) -> Rating:
     """Return the cost of the units without credits: amount(usage) less, for each covered stretch, amount(upper) − amount(lower).
 
     Args:
@@ -96,7 +96,7 @@ def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currenc
     Returns:
         The rating, rounded once; its steps are those of the uncovered units, each in its own tier.
     """
-    known = usage if isinstance(usage, Usage) else price.usage_of_amount(usage)
+    known = usage if isinstance(usage, RatingInput) else price.usage_of_amount(usage)
     if not covered:
         return rate(price, known, currency)
     edges = [*(edge for stretch in covered for edge in stretch), units_used(known)]
@@ -108,9 +108,9 @@ def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currenc
 
 def quote(
     price: Price,
-    usage: Usage | Exact,
+    usage: RatingInput | Exact,
     currency: str,
-    first: Usage | Exact | None = None,
+    first: RatingInput | Exact | None = None,
     *,
     covered: Covered = (),
     covered_first: Covered = (),

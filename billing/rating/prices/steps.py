@@ -7,7 +7,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import RatingInput
 from billing.rating.money import decimal_text
 
 STEP_MEMBERS: Final = {
@@ -80,7 +80,7 @@ def added_up(steps: Iterable[Step]) -> list[Step]:
     return [step for step in ordered if step.units or step.flat_amount] or ordered[:1]
 
 
-def units_used(usage: Usage) -> Fraction:
+def units_used(usage: RatingInput) -> Fraction:
     """Return the quantity to rate: below zero it counts as zero."""
     return max(usage.quantity, Fraction(0))
 

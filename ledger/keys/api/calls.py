@@ -190,7 +190,7 @@ class OneKey(Endpoint):
         return json_response(ApiKeySerializer.body(key))
 
 
-class Rotation(KeyWrite):
+class KeyRotation(KeyWrite):
     """Another secret for an API key."""
 
     @operation(

@@ -9,6 +9,6 @@ urlpatterns: list[URLPattern] = [
     path("key", calls.OwnKey.as_view()),
     path("keys", calls.Keys.as_view()),
     path("keys/<sequence:key_id>", calls.OneKey.as_view()),
-    path("keys/<sequence:key_id>/rotate", calls.Rotation.as_view()),
+    path("keys/<sequence:key_id>/rotate", calls.KeyRotation.as_view()),
     path("keys/<sequence:key_id>/revoke", calls.Revocation.as_view()),
 ]

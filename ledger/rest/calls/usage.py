@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.http import HttpRequest
 
 from ledger import reads
-from ledger.reads import LABEL, Days, Usage
+from ledger.reads import LABEL, AccountUsage, Days
 from ledger.rest.kit.authentication import LEDGER_READ
 from ledger.rest.kit.endpoint import Endpoint
 from ledger.rest.kit.queries import read_query
@@ -74,7 +74,7 @@ def _start(given: date | datetime, zone: ZoneInfo) -> datetime:
     return given if isinstance(given, datetime) else reads.start_of(given, zone)
 
 
-def _body(found: Usage, grouping: Grouping) -> dict[str, Any]:
+def _body(found: AccountUsage, grouping: Grouping) -> dict[str, Any]:
     return {
         "holder_id": found.holder_id,
         "credit_type": found.credit_type,
@@ -87,7 +87,7 @@ def _body(found: Usage, grouping: Grouping) -> dict[str, Any]:
     }
 
 
-def _results(found: Usage, grouping: Grouping) -> Iterator[dict[str, Any]]:
+def _results(found: AccountUsage, grouping: Grouping) -> Iterator[dict[str, Any]]:
     if not grouping.by:
         yield from _rows(found.everything, grouping, VALUE)
         return

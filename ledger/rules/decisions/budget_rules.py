@@ -18,8 +18,8 @@ from ledger.rules.budget_states import (
     SETTINGS,
     Budget,
     Budgets,
+    BudgetScope,
     Counts,
-    Scope,
     Steps,
     count,
     counting,
@@ -106,7 +106,7 @@ def set_budget(account: AccountState, request: BudgetRequest) -> Entries:
     return [*booked, _setting(account, request, tuple([others[name] for name in sorted(others)]))]
 
 
-def _within(others: dict[str, Budget], request: BudgetRequest) -> tuple[Scope, ...]:
+def _within(others: dict[str, Budget], request: BudgetRequest) -> tuple[BudgetScope, ...]:
     if request.parent is None:
         return ()
     parent = others.get(request.parent)

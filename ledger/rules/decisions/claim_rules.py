@@ -2,7 +2,7 @@
 
 from ledger.errors import Invalid
 from ledger.rules.accounts import AccountState
-from ledger.rules.claims import MAX_CLAIMS, TAKEN, WITHDRAWN, Claim, lowered
+from ledger.rules.claims import MAX_CLAIMS, TAKEN, WITHDRAWN, LotClaim, lowered
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.requests import ClaimRequest, EndClaimRequest, decides
 
@@ -17,7 +17,7 @@ def take_claim(account: AccountState, request: ClaimRequest) -> Entries:
     booked, account = settle_due(account)
     if len(account.claims) >= MAX_CLAIMS:
         raise Invalid(pointer="/lots", rule="too-many", detail=f"must be one of at most {MAX_CLAIMS} claims of the account")
-    claim = Claim(account.sequence + 1, request.amount, tuple(request.lots))
+    claim = LotClaim(account.sequence + 1, request.amount, tuple(request.lots))
     entry = account.next_entry(
         "adjust",
         0,

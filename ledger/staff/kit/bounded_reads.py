@@ -23,7 +23,7 @@ WINDOW_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class Order:
+class ListOrder:
     """The order of a list, which is the order of an index; the last column makes it unique."""
 
     columns: tuple[str, ...] = ("id",)
@@ -67,16 +67,16 @@ class Order:
             raise WrongFilter(f"“{cursor[:40]}” is not a valid page link for this list.") from error
 
 
-NEWEST_FIRST = Order()
+NEWEST_FIRST = ListOrder()
 
 
-def order_of(cl: UncountedList) -> Order | None:
+def order_of(cl: UncountedList) -> ListOrder | None:
     """The order that the operator has chosen by a column, which an index serves; None: the list's own."""
     if cl.sorting is None:
         return None
     field, is_descending = cl.sorting
     is_unique = cl.model._meta.get_field(field).unique
-    return Order((field,) if is_unique else (field, "id"), is_descending)
+    return ListOrder((field,) if is_unique else (field, "id"), is_descending)
 
 
 def recorded_within(rows: QuerySet[Any], values: Mapping[str, str]) -> QuerySet[Any]:
@@ -105,7 +105,7 @@ class FilteredRows:
 
     rows: QuerySet[Any]
     fits: Q = field(default_factory=Q)
-    order: Order = NEWEST_FIRST
+    order: ListOrder = NEWEST_FIRST
     words: Callable[[Any], str] = str
 
     def page(self, cursor: str, *, most: int) -> Page:

@@ -28,7 +28,7 @@ from ledger.values import Boolean, Choice, Day, Holder, Integer, Number, Text, T
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class Display:
     """How a form shows a field of its request.
 
     Args:
@@ -52,11 +52,11 @@ class Shown:
     initial: Any = None
     placeholder: str = ""
     value: Value | None = None
-    make: Callable[[Any, "Shown"], forms.Field] | None = None
+    make: Callable[[Any, "Display"], forms.Field] | None = None
     refers_to: str = ""
 
 
-def made(name: str, value: Value, shown: Shown, *, required: bool = False, default: Any = None) -> forms.Field:
+def made(name: str, value: Value, shown: Display, *, required: bool = False, default: Any = None) -> forms.Field:
     """Return the form's field for a value of that type; it shows the limits, and the declaration refuses what exceeds them."""
     found = (shown.make or field_for)(value, shown)
     found.label, found.help_text = shown.label or pretty_name(name), shown.help
@@ -71,23 +71,23 @@ def made(name: str, value: Value, shown: Shown, *, required: bool = False, defau
 
 
 @singledispatch
-def field_for(value: Value, shown: Shown) -> forms.Field:
+def field_for(value: Value, shown: Display) -> forms.Field:
     """Return an empty form field for values of that type. A module with further types registers them."""
     raise TypeError(f"no form field for {type(value).__name__}")
 
 
 @field_for.register
-def _(value: Text, shown: Shown) -> forms.Field:
+def _(value: Text, shown: Display) -> forms.Field:
     return forms.CharField(max_length=value.most, widget=TextInput())
 
 
 @field_for.register
-def _(value: Holder, shown: Shown) -> forms.Field:
+def _(value: Holder, shown: Display) -> forms.Field:
     return forms.CharField(max_length=value.most, widget=TextInput(attrs={"autocomplete": "off"}))
 
 
 @field_for.register
-def _(value: Choice, shown: Shown) -> forms.Field:
+def _(value: Choice, shown: Display) -> forms.Field:
     unset = [] if shown.unset is None else [("", shown.unset)]
     ordered = dict.fromkeys(choice for choice in (*shown.words, *value.choices) if choice in value.choices)
     named = [(choice, words) for choice in ordered if (words := shown.words.get(choice, choice))]
@@ -95,34 +95,34 @@ def _(value: Choice, shown: Shown) -> forms.Field:
 
 
 @field_for.register
-def whole_number(value: Integer, shown: Shown) -> forms.Field:
+def whole_number(value: Integer, shown: Display) -> forms.Field:
     """A whole number within the bounds of the type."""
     widget = UnfoldAdminIntegerFieldWidget(attrs={"min": value.least, "autocomplete": "off"})
     return forms.IntegerField(min_value=value.least, max_value=value.most, widget=widget)
 
 
 @field_for.register
-def _(value: Number, shown: Shown) -> forms.Field:
+def _(value: Number, shown: Display) -> forms.Field:
     widget = UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off", "step": "any"})
     return PlainDecimalField(min_value=value.least, max_value=value.most, widget=widget)
 
 
 @field_for.register
-def _(value: Time, shown: Shown) -> forms.Field:
+def _(value: Time, shown: Display) -> forms.Field:
     widget = TextInput()
     widget.input_type = "datetime-local"
     return UTCField(widget=widget, input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
 
 @field_for.register
-def _(value: Day, shown: Shown) -> forms.Field:
+def _(value: Day, shown: Display) -> forms.Field:
     widget = TextInput()
     widget.input_type = "date"
     return forms.CharField(widget=widget)
 
 
 @field_for.register
-def _(value: Boolean, shown: Shown) -> forms.Field:
+def _(value: Boolean, shown: Display) -> forms.Field:
     unset = [] if shown.unset is None else [("", shown.unset)]
     words = [("yes", shown.words[True]), ("no", shown.words[False])]
     return YesNoField(choices=[*unset, *words], widget=UnfoldAdminSelectWidget())

@@ -44,7 +44,7 @@ from ledger.operators import additions, staff_log
 from ledger.records import Field, Nested, Record, Shape, shape_of
 from ledger.staff import approvals
 from ledger.staff.approvals import NoStake, StakeRule
-from ledger.staff.kit.form_fields import Shown, TextInput, as_json, as_typed, made
+from ledger.staff.kit.form_fields import Display, TextInput, as_json, as_typed, made
 from ledger.staff.kit.money_fields import HasCurrency, money
 from ledger.staff.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
 from ledger.staff.kit.rows import RowsField, TypedRows, unescaped, with_more_rows
@@ -274,7 +274,7 @@ class RequestForm(KeyedForm, Generic[RecordT]):
 
     is_abstract = True
     declared: ClassVar[type[Record] | Shape[Any]]
-    shows: ClassVar[Mapping[str, Shown | forms.Field]]
+    shows: ClassVar[Mapping[str, Display | forms.Field]]
     """The fields in their order: how each of the request's is shown, and fields that only the form has."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -283,13 +283,13 @@ class RequestForm(KeyedForm, Generic[RecordT]):
         self.pointers: dict[str, str] = {}
         self._rules: dict[str, str] = {}
         for name, shown in self.shows.items():
-            self.fields[name] = self._make_field(name, shown) if isinstance(shown, Shown) else deepcopy(shown)
+            self.fields[name] = self._make_field(name, shown) if isinstance(shown, Display) else deepcopy(shown)
         self.order_fields([*self.shows, *self.fields])
         self._offer_reasons()
         self.set_currencies()
         self.set_references()
 
-    def _make_field(self, name: str, shown: Shown) -> forms.Field:
+    def _make_field(self, name: str, shown: Display) -> forms.Field:
         self.pointers[name] = shown.at or f"/{name}"
         value, required, default = shown.value, bool(shown.required), None
         if value is None:

@@ -16,7 +16,7 @@ from django.core.exceptions import ValidationError
 from django.utils.formats import get_format
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from ledger.staff.kit.form_fields import Shown
+from ledger.staff.kit.form_fields import Display
 from ledger.values import MINOR_DIGITS, Integer, Number, Value
 
 MAX_CHARACTERS: Final = 60
@@ -183,7 +183,7 @@ def decimal_sign() -> str:
     return sign if sign in SIGN_NAMES else "."
 
 
-def money(value: Value, shown: Shown) -> forms.Field:
+def money(value: Value, shown: Display) -> forms.Field:
     """Return a field for money: of an integer in minor units, or of a number in the currency's unit."""
     if isinstance(value, Integer):
         return MoneyField(least=value.least, most=value.most, is_minor=True)

@@ -17,7 +17,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from ledger.staff.kit.form_fields import Shown, UTCField
+from ledger.staff.kit.form_fields import Display, UTCField
 from ledger.staff.kit.money_fields import HasCurrency, MoneyField
 from ledger.values import Value
 
@@ -372,6 +372,6 @@ class PurposeField(RowsField):
         return places[min(index, len(places) - 1)] if places else None
 
 
-def purpose_field(value: Value, shown: Shown) -> forms.Field:
+def purpose_field(value: Value, shown: Display) -> forms.Field:
     """Return the field of what credits can pay for."""
     return PurposeField()

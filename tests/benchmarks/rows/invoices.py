@@ -18,7 +18,7 @@ from billing.documents.invoice_locks import invoice_key
 from billing.documents.sellers import NewSeller, record
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
-from billing.generator.run.outcomes import Outcome, bill_one
+from billing.generator.run.outcomes import RunOutcome, bill_one
 from billing.models import Invoice, Line
 from billing.models.invoices import DEFAULT_SELLER
 from billing.orders import customers, plans, subscriptions
@@ -99,7 +99,7 @@ def _busy_skip(server: BenchmarkServer) -> Result:
     with server.superuser() as other, other.transaction():
         for ref in refs:
             other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(invoice_key(ref))])
-        if (outcome := bill_one(refs[0], options).outcome) != Outcome.BUSY:
+        if (outcome := bill_one(refs[0], options).outcome) != RunOutcome.BUSY:
             raise RuntimeError(f"a subscription whose lock is held was {outcome}")
         rounds = [seconds(lambda: [bill_one(ref, options) for ref in refs]) / SKIPS * 1000 for _ in range(ROUNDS)]
     return Result(

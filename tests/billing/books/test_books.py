@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from billing.books import journal
 from billing.books.datev import COLUMNS, as_datev
 from billing.books.journal import AccountMap, component, postings
-from billing.books.roll_forward import Book, Expiry, Section, book_of
+from billing.books.roll_forward import Book, Expiry, RollForwardSection, book_of
 from ledger.errors import Invalid
 from ledger.totals.closing import close_months
 from ledger.totals.counting import count_entries
@@ -26,12 +26,12 @@ from tests.ledger.totals.test_costs import ONE, TWO, at_noon_of, use_case, write
 __all__ = ["at_noon_of", "ledger_clock"]
 
 OCTOBER = date(2026, 10, 1)
-EUR = Section(
+EUR = RollForwardSection(
     "credits", "EUR", 325_000,
     {"sold": 990_000, "recognised": -412_050, "breakage": -1_250, "revoked": -9_900, "transferred": 0}, {"recognised": -100},
     891_700, (Expiry("2027-10", 0, 500_000), Expiry("never", 325_000, 391_700)),
 )  # fmt: skip
-JPY = Section(
+JPY = RollForwardSection(
     "sms_packs", "JPY", 0, {"sold": 700, "recognised": 0, "breakage": 0, "revoked": 0, "transferred": 0}, {}, 700,
     (Expiry("never", 0, 700),),
 )  # fmt: skip

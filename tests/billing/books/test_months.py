@@ -18,7 +18,7 @@ from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
 from ledger.errors import Invalid
 from ledger.rules.credit_units import plain_unit
-from ledger.totals.figures import LATE, Column, Figure, Month, Row, Rows, Section, amounts_of, money
+from ledger.totals.figures import LATE, Figure, FigureColumn, FigureRow, FigureSection, Month, Rows, amounts_of, money
 from ledger.totals.month_figures import month_figures, rows_of
 from ledger.totals.month_pdf import month_pdf
 from tests.billing.books.history import BEFORE, LAST, NOW, noon, sell, settle, write_late_entries, write_months, write_more
@@ -172,7 +172,7 @@ def test_rows_of_sellers_yearly_plans_debts_and_late_entries_add_up_too(at_noon_
 
 
 def test_rows_are_paged_by_their_keys():
-    rows = Rows("Days", ["Day", "Credits"], [Row((key,), [key], 1) for key in "cabed"], plain_unit("credits"), total=4)
+    rows = Rows("Days", ["Day", "Credits"], [FigureRow((key,), [key], 1) for key in "cabed"], plain_unit("credits"), total=4)
     assert [row.key for row in rows.rows] == [("a",), ("b",), ("c",), ("d",), ("e",), ("~",)]
     assert (rows.rows[-1].cells, rows.total) == ([LATE], 4)
     assert [row.key for row in rows.page(2)] == [("a",), ("b",)]
@@ -319,7 +319,7 @@ def test_the_call_sends_the_same_csv_as_the_page(made, api):
 
 def test_text_that_looks_like_a_formula_is_text_in_the_file():
     figure = Figure("=1+1", "@SUM(A1)", [money(-5, "EUR")])
-    month = Month(LAST, True, noon(LAST, 1), [Section("taxes", "Taxes", [Column("EUR/net", "EUR net")], [figure])])
+    month = Month(LAST, True, noon(LAST, 1), [FigureSection("taxes", "Taxes", [FigureColumn("EUR/net", "EUR net")], [figure])])
     [row] = csv.DictReader(io.StringIO(month.as_csv(), newline=""))
     assert (row["figure"], row["title"], row["amount"]) == ("'=1+1", "'@SUM(A1)", "-5")
 

@@ -9,7 +9,7 @@ import pytest
 
 from billing.documents.printed_arithmetic import Notation, calculation, rates_of
 from billing.documents.printed_texts import COUNTRIES, TEXTS
-from billing.rating.aggregation import Event, Usage
+from billing.rating.aggregation import Event, RatingInput
 from billing.rating.prices.pricing import rate
 from billing.rating.prices.reading import parse_price
 from ledger.typesetting.languages import ENGLISH, GERMAN, LANGUAGES
@@ -92,12 +92,12 @@ def test_each_bucket_has_its_own_calculation():
 def test_a_conversion_comes_before_the_steps():
     price = {"model": "unit", "unit_amount": "0.10", "conversion": {"divide_by": "1000000000", "rounding": "up"}}
     parsed = parse_price({**METERED, **price})
-    usage = parsed.converted(Usage(Fraction(2_000_000_001)))
+    usage = parsed.converted(RatingInput(Fraction(2_000_000_001)))
     found = line(price, "3", rating=parsed.conversion_facts(usage))
     assert calculation_notes(found) == ["2,000,000,001 ÷ 1,000,000,000 = 3, rounded up"]
     assert calculation_notes(found, language=GERMAN) == ["2.000.000.001 ÷ 1.000.000.000 = 3, aufgerundet"]
     times = parse_price({**METERED, "model": "unit", "unit_amount": "1", "conversion": {"multiply_by": "1.2"}})
-    facts = times.conversion_facts(times.converted(Usage(Fraction(7))))
+    facts = times.conversion_facts(times.converted(RatingInput(Fraction(7))))
     assert calculation_notes(found | {"rating": found["rating"] | facts})[0] == "7 × 1.2 = 8.4"
 
 
@@ -119,14 +119,14 @@ def test_what_is_billed_by_entries_names_its_rate_before_the_steps(component: st
 def test_an_overage_says_by_which_rates_it_was_used_the_least_together() -> None:
     by_rate = (("answers", 4000), (None, 900), *((f"image.{number}", 80 - number) for number in range(5)))
     price = {"model": "unit", "unit_amount": "0.02"}
-    facts = parse_price({**METERED, **price}).by_rate_facts(Usage(Fraction(5_290), by_rate=by_rate))
+    facts = parse_price({**METERED, **price}).by_rate_facts(RatingInput(Fraction(5_290), by_rate=by_rate))
     found = line(price, "5290", rating=facts)
     said = "Used by rate: answers 4,000, without a rate 900, image.0 80, image.1 79, image.2 78, other 153"
     assert calculation_notes(found) == [said]
     german = "Verbraucht nach Tarif: answers 4.000, ohne Tarif 900, image.0 80, image.1 79, image.2 78, übrige 153"
     assert calculation_notes(found, language=GERMAN) == [german]
     assert rates_of(found) == ["answers", "image.0", "image.1", "image.2", "image.3"]
-    assert parse_price({**METERED, **price}).by_rate_facts(Usage(Fraction(1), by_rate=((None, 1),))) == {}
+    assert parse_price({**METERED, **price}).by_rate_facts(RatingInput(Fraction(1), by_rate=((None, 1),))) == {}
 
 
 def test_a_part_of_a_period_a_discount_and_credits_each_have_their_note():

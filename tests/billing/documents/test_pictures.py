@@ -11,7 +11,7 @@ import pytest
 from billing.documents.printed_pages import DocumentSource
 from billing.documents.printing import TEMPLATE as DOCUMENT
 from billing.documents.printing import page_of
-from ledger.statements.statements import TEMPLATE, AccountStatement, Edge, Row, statement_page
+from ledger.statements.statements import TEMPLATE, AccountStatement, Edge, StatementRow, statement_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.typesetting.letterheads import Letterhead
 from ledger.units import CreditUnit, plain_unit
@@ -131,7 +131,7 @@ def test_a_statement_looks_as_it_should(unit, language, values):
     for number, (kind, amount) in enumerate(kinds, 4):
         balance += amount
         at = datetime(2026, 10, 3 * number, 9, 30, tzinfo=UTC)
-        rows.append(Row(number, at, kind, amount, balance, f"reason {number}", f"order-{number}", 1))
+        rows.append(StatementRow(number, at, kind, amount, balance, f"reason {number}", f"order-{number}", 1))
     code = unit.credit_type
     found = AccountStatement("customer-42", code, date(2026, 10, 1), opening, closing, rows, 5, 2, is_final=True, unit=unit)
     head = Letterhead(name=SELLER["name"], line="Lindenstraße 7 · 10969 Berlin", footer=[[SELLER["name"]], [SELLER["email"]]])

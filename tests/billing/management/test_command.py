@@ -15,7 +15,7 @@ from billing.generator.options import Options
 from billing.generator.run import workers
 from billing.generator.run.due import DueFilter, DueWalk, how_many
 from billing.generator.run.generate import generate
-from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
+from billing.generator.run.outcomes import RunOutcome, RunSummary, SubscriptionResult
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Run, RunResult
 from billing.orders import suspension
@@ -83,7 +83,7 @@ def test_failures_and_suspended_ones_end_with_3_and_the_others_are_billed(plan: 
     real = workers.bill_one
 
     def attempt(ref: str, *arguments: Any) -> SubscriptionResult:
-        return SubscriptionResult(ref, Outcome.FAILED, "ZeroDivisionError") if ref == failing else real(ref, *arguments)
+        return SubscriptionResult(ref, RunOutcome.FAILED, "ZeroDivisionError") if ref == failing else real(ref, *arguments)
 
     monkeypatch.setattr(workers, "bill_one", attempt)
     code, summary = run_json("--as-of", "2026-01-01", *refs)

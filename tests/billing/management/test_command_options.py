@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from billing.generator.options import Options
 from billing.generator.run import outcomes, runs, workers
-from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
+from billing.generator.run.outcomes import RunOutcome, RunSummary, SubscriptionResult
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, Run, RunResult
 from billing.orders import suspension
@@ -107,9 +107,9 @@ def attempts_end_with(*results: SubscriptionResult | None, after: Callable[[], N
         yield
 
 
-BUSY = SubscriptionResult("", Outcome.BUSY, "another process makes invoices for it")
-FAILED = SubscriptionResult("", Outcome.FAILED, "ZeroDivisionError: division by zero")
-DEFERRED = SubscriptionResult("", Outcome.DEFERRED, "a deadlock (40P01)")
+BUSY = SubscriptionResult("", RunOutcome.BUSY, "another process makes invoices for it")
+FAILED = SubscriptionResult("", RunOutcome.FAILED, "ZeroDivisionError: division by zero")
+DEFERRED = SubscriptionResult("", RunOutcome.DEFERRED, "a deadlock (40P01)")
 
 
 # Which subscriptions ---------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_a_reason_is_what_the_generator_met(plan: str) -> None:
     ref = SubscriptionFactory(plan=plan).ref
     met = mock.Mock(side_effect=HolderBusy(key="ledger/ada"))
     done = outcomes.bill_one(ref, Options(as_of=at(1, 1)), met)
-    assert (done.outcome, done.detail) == (Outcome.DEFERRED, "The holder is busy: key 'ledger/ada'.")
+    assert (done.outcome, done.detail) == (RunOutcome.DEFERRED, "The holder is busy: key 'ledger/ada'.")
 
 
 def test_a_run_that_reached_its_limit_still_counts_what_was_busy(plan: str) -> None:

@@ -12,7 +12,7 @@ from billing.metering import usage
 from billing.metering.corrections import EventCancellation, EventCorrection, take_in_all
 from billing.metering.usage import EventStatus, NewEvent
 from billing.models import Subscription, UsageEvent, UsageKey
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import RatingInput
 from billing.rating.prices.reading import parse_price
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
 from tests.billing.findings import findings_of
@@ -42,7 +42,7 @@ def cancellation(subscription: Subscription, key: str) -> EventCancellation:
     return EventCancellation(idempotency_key=unique("fix"), subscription=subscription.ref, cancels=key)
 
 
-def measured(subscription: Subscription, aggregation: str, **fields: Any) -> Usage:
+def measured(subscription: Subscription, aggregation: str, **fields: Any) -> RatingInput:
     """The usage of January."""
     price = parse_price(metered(aggregation=aggregation, **fields))
     return usage.measure(subscription.pk, [usage.Measure(price, START, END)])[0]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from billing.metering import usage
-from billing.rating.aggregation import Days, Event, Usage
+from billing.rating.aggregation import Days, Event, RatingInput
 from billing.rating.prices.reading import parse_price
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
 
@@ -98,7 +98,7 @@ events = st.lists(
 )
 
 
-def without_events(found: Usage) -> Usage:
+def without_events(found: RatingInput) -> RatingInput:
     """Usage without the number of events, which the reference counts before it filters."""
     groups = tuple((group, without_events(usage)) for group, usage in found.groups)
     return replace(found, events=0, parts=tuple(map(without_events, found.parts)), groups=groups)

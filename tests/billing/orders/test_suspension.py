@@ -9,7 +9,7 @@ from django.core.management import call_command
 from billing.errors import BillingNotSuspended, BillingSuspended, BillingWouldBeSuspended
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
-from billing.generator.run.outcomes import Outcome, bill_one
+from billing.generator.run.outcomes import RunOutcome, bill_one
 from billing.models import Amendment, Invoice, SuspendedBilling
 from billing.orders import suspension
 from ledger.keys import api_keys
@@ -35,9 +35,9 @@ def test_suspended_billing_stays_suspended_until_an_operator_resumes_it_with_a_r
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     suspension.suspend(ref=subscription.ref, reason="looks-odd")
     done = bill_one(subscription.ref, Options(as_of=at(1, 1)))
-    assert (done.outcome, done.detail) == (Outcome.SUSPENDED, "looks-odd")
+    assert (done.outcome, done.detail) == (RunOutcome.SUSPENDED, "looks-odd")
     suspension.resume(ref=subscription.ref, actor="ada", reason="Checked by hand")
-    assert bill_one(subscription.ref, Options(as_of=at(1, 1))).outcome == Outcome.FINALISED
+    assert bill_one(subscription.ref, Options(as_of=at(1, 1))).outcome == RunOutcome.FINALISED
     assert SuspendedBilling.objects.get(subscription=subscription.pk).resumed_by == "ada"
     with pytest.raises(BillingNotSuspended):
         suspension.resume(ref=subscription.ref, actor="ada", reason="Again")
@@ -47,7 +47,7 @@ def test_suspended_billing_stays_suspended_until_an_operator_resumes_it_with_a_r
 def test_include_suspended_bills_it_all_the_same() -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     suspension.suspend(ref=subscription.ref, reason="looks-odd")
-    assert bill_one(subscription.ref, Options(as_of=at(1, 1), include_suspended=True)).outcome == Outcome.FINALISED
+    assert bill_one(subscription.ref, Options(as_of=at(1, 1), include_suspended=True)).outcome == RunOutcome.FINALISED
 
 
 def test_an_amount_far_above_the_usual_suspends_billing(settings) -> None:
@@ -55,9 +55,9 @@ def test_an_amount_far_above_the_usual_suspends_billing(settings) -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
     use(subscription, "100", at(1, 5))
     use(subscription, "1001", at(2, 5))
-    assert bill_one(subscription.ref, Options(as_of=at(2, 1))).outcome == Outcome.FINALISED
+    assert bill_one(subscription.ref, Options(as_of=at(2, 1))).outcome == RunOutcome.FINALISED
     done = bill_one(subscription.ref, Options(as_of=at(3, 1)))
-    assert (done.outcome, done.detail) == (Outcome.SUSPENDED, "unusual-amount")
+    assert (done.outcome, done.detail) == (RunOutcome.SUSPENDED, "unusual-amount")
     assert Invoice.objects.filter(subscription_ref=subscription.ref).count() == 1
 
 
@@ -76,7 +76,7 @@ def test_many_lines_that_begin_on_one_day_suspend_billing(settings) -> None:
 def test_as_many_lines_on_each_of_two_days_do_not_suspend_billing(settings) -> None:
     settings.BILLING_LIMITS = {"lines_per_day": 2}
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring("a"), recurring("b")]).code)
-    assert bill_one(subscription.ref, Options(as_of=at(2, 1))).outcome == Outcome.FINALISED
+    assert bill_one(subscription.ref, Options(as_of=at(2, 1))).outcome == RunOutcome.FINALISED
 
 
 def test_a_dry_run_of_an_amendment_beyond_the_limits_does_not_say_that_billing_is_suspended(settings) -> None:

@@ -4,32 +4,32 @@ import random
 
 import pytest
 
-from billing.payments.purchase_shares import NOTHING, Share, claim_of, share_of
+from billing.payments.purchase_shares import NOTHING, CreditShares, claim_of, share_of
 
 
 @pytest.mark.parametrize(
     ("returned_minor", "covered", "expected"),
     [
-        (2000, NOTHING, Share(1000, 100)),
-        (1, NOTHING, Share(0, 0)),
-        (2, NOTHING, Share(1, 0)),
-        (500, NOTHING, Share(250, 25)),
-        (1999, NOTHING, Share(999, 99)),
-        (2000, Share(999, 99), Share(1, 1)),
-        (3000, NOTHING, Share(1000, 100)),
-        (500, Share(251, 25), Share(0, 0)),
+        (2000, NOTHING, CreditShares(1000, 100)),
+        (1, NOTHING, CreditShares(0, 0)),
+        (2, NOTHING, CreditShares(1, 0)),
+        (500, NOTHING, CreditShares(250, 25)),
+        (1999, NOTHING, CreditShares(999, 99)),
+        (2000, CreditShares(999, 99), CreditShares(1, 1)),
+        (3000, NOTHING, CreditShares(1000, 100)),
+        (500, CreditShares(251, 25), CreditShares(0, 0)),
     ],
 )
 def test_a_return_covers_credits_in_proportion_and_the_last_one_the_rest(
-    returned_minor: int, covered: Share, expected: Share
+    returned_minor: int, covered: CreditShares, expected: CreditShares
 ) -> None:
-    assert share_of(Share(1000, 100), paid_minor=2000, returned_minor=returned_minor, covered=covered) == expected
+    assert share_of(CreditShares(1000, 100), paid_minor=2000, returned_minor=returned_minor, covered=covered) == expected
 
 
 def test_returns_of_all_the_money_cover_all_credits_however_they_are_split() -> None:
     chance = random.Random(27)
     for _ in range(2000):
-        bought, paid = Share(chance.randint(1, 10**6), chance.randint(0, 10**4)), chance.randint(1, 10**5)
+        bought, paid = CreditShares(chance.randint(1, 10**6), chance.randint(0, 10**4)), chance.randint(1, 10**5)
         returned, covered = 0, NOTHING
         while returned < paid:
             returned = min(paid, returned + chance.randint(1, paid))
@@ -42,12 +42,14 @@ def test_returns_of_all_the_money_cover_all_credits_however_they_are_split() -> 
 @pytest.mark.parametrize(
     ("share", "taken", "claim_minor"),
     [
-        (Share(250, 25), Share(250, 0), 0),
-        (Share(250, 25), Share(0, 25), 500),
-        (Share(250, 0), Share(100, 0), 300),
-        (Share(3, 0), Share(2, 0), 167),
-        (Share(0, 25), Share(0, 0), 0),
+        (CreditShares(250, 25), CreditShares(250, 0), 0),
+        (CreditShares(250, 25), CreditShares(0, 25), 500),
+        (CreditShares(250, 0), CreditShares(100, 0), 300),
+        (CreditShares(3, 0), CreditShares(2, 0), 167),
+        (CreditShares(0, 25), CreditShares(0, 0), 0),
     ],
 )
-def test_the_claim_is_the_money_for_purchased_credits_that_are_gone(share: Share, taken: Share, claim_minor: int) -> None:
+def test_the_claim_is_the_money_for_purchased_credits_that_are_gone(
+    share: CreditShares, taken: CreditShares, claim_minor: int
+) -> None:
     assert claim_of(500, share, taken) == claim_minor

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.aggregation import Aggregation, Event, Usage, aggregate, event_number, matches, percentage_usage
+from billing.rating.aggregation import Aggregation, Event, RatingInput, aggregate, event_number, matches, percentage_usage
 from tests.billing.rating.builders import PROPERTY, utc
 
 APRIL = (utc("2026-04-01"), utc("2026-05-01"))
@@ -167,11 +167,11 @@ def test_events_are_free_until_either_allowance_is_exceeded(
     events = [event("30", "2026-04-03"), event("10", "2026-04-01"), event("20", "2026-04-02")]
     allowance = None if free_amount is None else Decimal(free_amount)
     usage = percentage_usage(events, free_events=free_events, free_amount=allowance)
-    assert usage == Usage(Fraction(60), 3, Fraction(free_quantity), free_count)
+    assert usage == RatingInput(Fraction(60), 3, Fraction(free_quantity), free_count)
 
 
 def test_a_free_amount_once_exceeded_does_not_come_back() -> None:
     events = [event("30", "2026-04-01"), event("-20", "2026-04-02"), event("5", "2026-04-03")]
     usage = percentage_usage(events, free_amount=Decimal(20))
     # The first event exceeds the free 20. They stay used up, although the sum falls to 10 before it rises to 15.
-    assert usage == Usage(quantity=Fraction(15), events=3, free_quantity=Fraction(20), free_events=0)
+    assert usage == RatingInput(quantity=Fraction(15), events=3, free_quantity=Fraction(20), free_events=0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ledger.audit.auditing import audit
-from ledger.rules.budget_states import Count
+from ledger.rules.budget_states import BudgetCount
 from ledger.rules.entries import Entry
 from ledger.rules.requests import BudgetRequest, CaptureRequest, GrantRequest, HoldRequest, ReleaseRequest, SpendRequest
 from tests.benchmarks.histories import store
@@ -71,7 +71,7 @@ def history() -> list[Entry]:
 
 def counts(*of: tuple[str, int, int, int]) -> Change:
     """Have an entry count for other subjects, in other steps, other amounts, with other use after it."""
-    return lambda entry: entry._replace(counts=tuple(Count(2, *each, each[-1]) for each in of))
+    return lambda entry: entry._replace(counts=tuple(BudgetCount(2, *each, each[-1]) for each in of))
 
 
 def settings(**changed: Any) -> Change:

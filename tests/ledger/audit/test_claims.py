@@ -3,7 +3,7 @@
 import pytest
 from psycopg import Error
 
-from ledger.rules.claims import Claim
+from ledger.rules.claims import LotClaim
 from ledger.rules.entries import Entry
 from ledger.rules.requests import ClaimRequest, EndClaimRequest, GrantRequest, RefundRequest, SpendRequest
 from tests.benchmarks.histories import store
@@ -27,7 +27,7 @@ def history() -> list[Entry]:
     return ledger.entries["ada"]
 
 
-FIRST, SECOND = Claim(3, 70, (1,)), Claim(4, 20, (9, 1))
+FIRST, SECOND = LotClaim(3, 70, (1,)), LotClaim(4, 20, (9, 1))
 TAMPERINGS: dict[str, tuple[Tampering, set[int | None]]] = {
     "a claim is larger than was asked": (changed(3, claims=(FIRST._replace(amount=71),)), {3, 4}),
     "it is on another lot": (changed(3, claims=(FIRST._replace(lots=(2,)),)), {3, 4}),

@@ -19,7 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from ledger import services
-from ledger.database.copies import BYTE_ORDER_MARK, Field, cell, select
+from ledger.database.copies import BYTE_ORDER_MARK, FileColumn, cell, select
 from ledger.errors import InsufficientCredits, Invalid
 from ledger.exports import EXPORTS, export
 from ledger.models import Entry
@@ -124,7 +124,7 @@ def test_a_csv_is_safe_in_spreadsheets_and_has_the_same_values(holder: str) -> N
 )
 def test_the_server_guards_the_texts_that_pages_guard(db: None, text: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(select({"t": Field("given.t", "text")}, "FROM (SELECT %s::text AS t) AS given", "csv"), [text])
+        cursor.execute(select({"t": FileColumn("given.t", "text")}, "FROM (SELECT %s::text AS t) AS given", "csv"), [text])
         [(guarded,)] = cursor.fetchall()
     assert guarded == cell(text)
 

@@ -370,15 +370,15 @@ def test_the_page_names_no_address_but_its_own(client: Client, ada: str) -> None
 
 
 def test_a_part_that_is_registered_is_escaped(client: Client, ada: str) -> None:
-    from ledger.portal.parts import Cell, Section, register
+    from ledger.portal.parts import Cell, PageList, register
 
     class Hostile:
         name, language, time_zone = "<script>alert(1)</script>", "en", "Mars/Olympus"
 
-        def sections(self, shown: Any) -> list[Section]:
+        def sections(self, shown: Any) -> list[PageList]:
             evil = "<script>alert(2)</script>"
             cells = [[Cell(evil, 'x"><script>')]]
-            return [Section(name="evil", title=evil, empty=evil, headers=[Cell(evil)], cells=cells, rows=[{"x": evil}])]
+            return [PageList(name="evil", title=evil, empty=evil, headers=[Cell(evil)], cells=cells, rows=[{"x": evil}])]
 
         def document(self, name: str) -> None:
             return None

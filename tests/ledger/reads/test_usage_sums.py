@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 
 from ledger import reads, services
 from ledger.audit.auditing import audit
-from ledger.reads import Usage, Used, ValueUsed
+from ledger.reads import AccountUsage, Used, ValueUsed
 from ledger.rules.kinds import taken_by
 from ledger.rules.requests import GrantRequest, Request, SpendRequest
 from ledger.testing import FixedClock, unique
@@ -281,7 +281,7 @@ class Use(NamedTuple):
 Rows = dict[tuple[str | None, str | None, date | None], Used]
 
 
-def rows_of(found: Usage, *, by: str, by_rate: bool, by_day: bool) -> Rows:
+def rows_of(found: AccountUsage, *, by: str, by_rate: bool, by_day: bool) -> Rows:
     """Return what was read by value, rate and day."""
     groups = [*found.values, *found.without_by_rate] if by_rate else [*found.values, ValueUsed(None, found.without)]
     if not by:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ledger.errors import InsufficientCredits, Invalid
-from ledger.rules.claims import MAX_CLAIMS, Claim, decode_claims, encode_claims
+from ledger.rules.claims import MAX_CLAIMS, LotClaim, decode_claims, encode_claims
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US, from_us
 from ledger.rules.requests import (
@@ -196,6 +196,6 @@ def test_an_account_has_a_limit_of_claims(ledger):
 
 
 def test_the_stored_form_is_read_back():
-    claims = (Claim(5, 450, (2, 4)), Claim(9, 1, (2,)))
+    claims = (LotClaim(5, 450, (2, 4)), LotClaim(9, 1, (2,)))
     assert encode_claims(claims) == "[[5,450,2,4],[9,1,2]]"
     assert decode_claims(encode_claims(claims)) == claims

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.errors import Invalid
-from ledger.rules.rates import UnitPrice, as_text, cost_of, quantities_of_all, quantity_words
+from ledger.rules.rates import RatePrice, as_text, cost_of, quantities_of_all, quantity_words
 from ledger.values import MAX_AMOUNT, Quantity
 
 NAMES = st.sampled_from(["input", "cached", "output", "reasoning", "image", "search"])
 AMOUNTS = st.integers(0, 20) | st.integers(0, MAX_AMOUNT)
-PRICES = st.dictionaries(NAMES, st.builds(UnitPrice, AMOUNTS, AMOUNTS.filter(bool)), min_size=1)
+PRICES = st.dictionaries(NAMES, st.builds(RatePrice, AMOUNTS, AMOUNTS.filter(bool)), min_size=1)
 QUANTITIES = st.integers(0, MAX_AMOUNT) | st.decimals(0, MAX_AMOUNT - 1, places=12) | st.decimals(0, 3, places=12)
 
 
@@ -36,7 +36,7 @@ def test_quantities_are_kept_whole_and_read_back(prices, data):
 
 
 def test_components_are_rounded_together_and_not_each():
-    prices = {name: UnitPrice(1, 3) for name in ("input", "output", "cached")}
+    prices = {name: RatePrice(1, 3) for name in ("input", "output", "cached")}
     assert cost_of(prices, dict.fromkeys(prices, 1)) == 1
     assert cost_of(prices, {"input": Decimal("3.000000000001")}) == 2
     assert cost_of(prices, {"input": 0, "output": 0}) == 0
@@ -45,7 +45,7 @@ def test_components_are_rounded_together_and_not_each():
 
 def test_a_component_that_the_rate_does_not_have_is_invalid():
     with pytest.raises(Invalid) as refused:
-        quantities_of_all({"input": UnitPrice(1, 1), "output": UnitPrice(2, 1)}, {"inptu": 5})
+        quantities_of_all({"input": RatePrice(1, 1), "output": RatePrice(2, 1)}, {"inptu": 5})
     assert refused.value.facts == {
         "pointer": "/quantities/inptu",
         "rule": "unknown-component",

@@ -18,7 +18,7 @@ from ledger.rules.lots import Lot
 from ledger.signals import alert_declarations, alert_watching
 from ledger.signals import feed as feeding
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
-from ledger.signals.alert_states import DAY_US, Alert, AlertState, judge
+from ledger.signals.alert_states import DAY_US, AlertState, DeclaredAlert, judge
 from ledger.signals.errors import AlertLimit, AlertNotFound
 from ledger.signals.feed import feed, feed_all_accounts
 from ledger.testing import unique
@@ -346,9 +346,9 @@ def account(available: int = 0, *, lots: tuple[Lot, ...] = (), now_us: int = STA
     return AccountState("ada", "credits", now_us, 1, sum(lot.remaining for lot in lots), lots=lots)
 
 
-def an_alert(**limits: int) -> Alert:
+def an_alert(**limits: int) -> DeclaredAlert:
     settings = dict.fromkeys(("below", "below_percent", "days_left", "rate_days", "expiring_days")) | limits
-    return Alert(1, "low", None, None, **settings, recorded_us=0)
+    return DeclaredAlert(1, "low", None, None, **settings, recorded_us=0)
 
 
 def test_the_rate_falls_while_nothing_is_spent_until_the_account_has_recovered() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import BudgetExceeded
-from ledger.rules.budget_states import Budget, Count
+from ledger.rules.budget_states import Budget, BudgetCount
 from ledger.rules.entries import Entry
 from ledger.rules.instants import to_us
 from ledger.signals import feed as feeding
@@ -141,7 +141,7 @@ def rolling(hours: int) -> Budget:
 
 def over(budget: Budget, at_us: int) -> Entry:
     """An entry at that instant after which more than the limit is used."""
-    count = Count(budget.setting, "", budget.step(at_us), 11, 11, 11)
+    count = BudgetCount(budget.setting, "", budget.step(at_us), 11, 11, 11)
     return Entry(
         "ada", "credits", 2, "spend", -11, 0, 0, (), (), (), None, None, None, None, None, at_us, at_us, "", "", "", {},
         None, None, None, None, (budget,), counts=(count,),

@@ -37,7 +37,7 @@ from ledger.rest.kit.front.request_traces import respond_in_span
 from ledger.rest.kit.parsing import BODY_LIMIT_BYTES
 from ledger.rest.kit.rendering import AnyResponse, Response
 from ledger.rest.kit.request_errors import BodyTimeout, BodyTooLarge, MalformedRequest, NotFound
-from ledger.rest.kit.requests import Request, ensure_host, ensure_sound
+from ledger.rest.kit.requests import FastRequest, ensure_host, ensure_sound
 from ledger.telemetry import tracing
 from ledger.telemetry.client_addresses import client_address
 from ledger.telemetry.metrics import write_counts
@@ -90,7 +90,7 @@ RESOLVED_LIMIT = 16_384
 class Front:
     """The application of one process."""
 
-    def __init__(self, pages: Callable[[Request], HttpResponse | StreamingHttpResponse], *, login_path: str = "") -> None:
+    def __init__(self, pages: Callable[[FastRequest], HttpResponse | StreamingHttpResponse], *, login_path: str = "") -> None:
         """Store the applications.
 
         Args:
@@ -120,7 +120,7 @@ class Front:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server: a request, or the lifespan of the process."""
         if scope["type"] == "http":
-            await self._serve(Request(scope, receive), send)
+            await self._serve(FastRequest(scope, receive), send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
@@ -167,7 +167,7 @@ class Front:
 
     # A request ---------------------------------------------------------------------------------------
 
-    async def _serve(self, request: Request, send: Send) -> None:
+    async def _serve(self, request: FastRequest, send: Send) -> None:
         started_at = perf_counter()
         if self._loop is None:  # a server without lifespan events
             self._start()
@@ -181,7 +181,7 @@ class Front:
             await self._join(self._together)
         await self._send(request, response, send)
 
-    async def _respond(self, request: Request) -> AnyResponse:
+    async def _respond(self, request: FastRequest) -> AnyResponse:
         path = request.path_info
         request.is_call = path.startswith(API_PATHS) or path == API_ROOT
         try:
@@ -193,7 +193,7 @@ class Front:
             response = problems.problem_response(error, request)
         return response
 
-    async def _page(self, request: Request) -> AnyResponse:
+    async def _page(self, request: FastRequest) -> AnyResponse:
         request.raw_body = await self.take_in(request, PAGE_BODY_LIMIT_BYTES)
         work = partial(self._pages, request.for_django())
         if request.path_info != self._login_path:
@@ -201,7 +201,7 @@ class Front:
         await self._login_limit.admit(client_address(request))
         return await self.outcome(self._login_threads, work)
 
-    async def _call(self, request: Request) -> AnyResponse:
+    async def _call(self, request: FastRequest) -> AnyResponse:
         # A host name that leads here but is not ours, as by DNS rebinding, gets nothing. Probes use a process's address.
         if request.path_info not in PROBES:
             ensure_host(request)
@@ -336,7 +336,7 @@ class Front:
 
     # Bodies ------------------------------------------------------------------------------------------
 
-    async def take_in(self, request: Request, limit_bytes: int) -> bytes:
+    async def take_in(self, request: FastRequest, limit_bytes: int) -> bytes:
         """See `Way`."""
         announced, is_http2 = announced_bytes(request, limit_bytes), request.scope["http_version"] == "2"
         if announced == 0 or (announced is None and "HTTP_TRANSFER_ENCODING" not in request.META and not is_http2):
@@ -346,7 +346,7 @@ class Front:
             raise MalformedRequest(TOO_SHORT)
         return body
 
-    async def _receive_chunks(self, request: Request, limit_bytes: int, announced: int | None) -> bytes:
+    async def _receive_chunks(self, request: FastRequest, limit_bytes: int, announced: int | None) -> bytes:
         chunks: list[bytes] = []
         size = 0
         task: Any = asyncio.current_task()
@@ -386,7 +386,7 @@ class Front:
 
     # Responses ---------------------------------------------------------------------------------------
 
-    async def _send(self, request: Request, response: AnyResponse, send: Send) -> None:
+    async def _send(self, request: FastRequest, response: AnyResponse, send: Send) -> None:
         await send({"type": "http.response.start", "status": response.status_code, "headers": _headers(request, response)})
         is_head = request.method == "HEAD"
         if isinstance(response, StreamingHttpResponse):
@@ -483,7 +483,7 @@ def _header(name: str, value: str) -> tuple[bytes, bytes]:
     return name.lower().encode("latin-1"), value.encode("latin-1")
 
 
-def _headers(request: Request, response: AnyResponse) -> list[tuple[bytes, bytes]]:
+def _headers(request: FastRequest, response: AnyResponse) -> list[tuple[bytes, bytes]]:
     """Return the response's headers, with the request's id; an API response also has `nosniff`, HSTS and its length."""
     headers = [_header(name, value) for name, value in response.headers.items()]
     if not isinstance(response, Response):

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ledger.rest.kit.rendering import AnyResponse
-from ledger.rest.kit.requests import Request
+from ledger.rest.kit.requests import FastRequest
 from ledger.telemetry.client_addresses import client_address
 
 log = logging.getLogger("ledger.requests")
@@ -56,7 +56,7 @@ def release_lines() -> None:
     _lines.release()
 
 
-def log_request(request: Request, response: AnyResponse, *, started_at: float) -> None:
+def log_request(request: FastRequest, response: AnyResponse, *, started_at: float) -> None:
     """Write the line: a warning for 503 and the like, an error for 500, information for everything else.
 
     Args:
@@ -71,7 +71,7 @@ def log_request(request: Request, response: AnyResponse, *, started_at: float) -
             log.log(level, "%s", message, extra={"facts": facts})
 
 
-def _facts(request: Request, response: AnyResponse, milliseconds: float) -> dict[str, Any]:
+def _facts(request: FastRequest, response: AnyResponse, milliseconds: float) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "status": response.status_code,
         "ms": milliseconds,

@@ -10,7 +10,7 @@ from functools import lru_cache
 from time import perf_counter
 
 from ledger.rest.kit.rendering import AnyResponse
-from ledger.rest.kit.requests import Request
+from ledger.rest.kit.requests import FastRequest
 from ledger.telemetry.metrics import KEY_CALLS, PROBLEMS, REQUEST_SECONDS, SECONDS, add_observations, call_before_reading
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -32,7 +32,7 @@ _key_calls: Counter[tuple[str, int]] = Counter()
 _keys_apart: set[str] = set()
 
 
-def count_request(request: Request, response: AnyResponse, *, started_at: float) -> None:
+def count_request(request: FastRequest, response: AnyResponse, *, started_at: float) -> None:
     """Count a response.
 
     Args:
@@ -52,7 +52,7 @@ def count_request(request: Request, response: AnyResponse, *, started_at: float)
         _problems[response.status_code, problem["type"].rsplit("/", 1)[1]] += 1
 
 
-def label_of(request: Request, response: AnyResponse) -> tuple[str, str, int]:
+def label_of(request: FastRequest, response: AnyResponse) -> tuple[str, str, int]:
     """Return method, route and status of a request: only a few values, whatever clients send."""
     method = request.method or OTHER_METHOD
     route = request.route or _page_route(request.path_info)

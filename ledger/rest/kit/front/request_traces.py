@@ -5,11 +5,11 @@ from typing import Any
 
 from ledger.rest.kit.front.request_metrics import label_of
 from ledger.rest.kit.rendering import AnyResponse
-from ledger.rest.kit.requests import Request
+from ledger.rest.kit.requests import FastRequest
 from ledger.telemetry import tracing
 
 
-async def respond_in_span(request: Request, respond: Callable[[], Awaitable[AnyResponse]]) -> AnyResponse:
+async def respond_in_span(request: FastRequest, respond: Callable[[], Awaitable[AnyResponse]]) -> AnyResponse:
     """Return the response of `respond`, which runs within the span of the request.
 
     The span has the route and not the path, because a path may name a holder. `ledger.request_id` finds the request in the log.
@@ -39,7 +39,7 @@ def _mark_failed(span: Any) -> None:
     span.set_status(StatusCode.ERROR)
 
 
-def _headers(request: Request) -> dict[str, str]:
+def _headers(request: FastRequest) -> dict[str, str]:
     return {
         name.removeprefix("HTTP_").replace("_", "-").lower(): value
         for name, value in request.META.items()

@@ -25,7 +25,7 @@ from billing.payments.intent_orders import order_payment
 from billing.payments.transfers import book_transfer
 from ledger import services
 from ledger.database.statements import fetch_rows
-from ledger.portal.parts import Shown
+from ledger.portal.parts import PageDisplay
 from ledger.typesetting.languages import ENGLISH
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
@@ -232,7 +232,7 @@ def test_the_customers_page_says_that_it_begins_when_it_is_paid() -> None:
     assert page is not None
 
     def shown() -> str:
-        view = Shown(language=ENGLISH, hides_amounts=False, document_url=str, action_url=str, back_url=str)
+        view = PageDisplay(language=ENGLISH, hides_amounts=False, document_url=str, action_url=str, back_url=str)
         [section] = [each for each in page.sections(view) if each.name == "subscriptions"]
         return str(section.cells[0][1])
 

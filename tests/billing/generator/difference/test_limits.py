@@ -14,7 +14,7 @@ from django.utils import timezone
 from billing.errors import BillingSuspended
 from billing.generator.options import Options, Scope
 from billing.generator.run.generate import generate
-from billing.generator.run.outcomes import Outcome, bill_one
+from billing.generator.run.outcomes import RunOutcome, bill_one
 from billing.metering import usage as metering
 from billing.models import Claim, Customer, Invoice, ItemVersion, Plan, Subscription, SuspendedBilling, UsageEvent
 from billing.orders import plans, subscriptions
@@ -221,9 +221,9 @@ def test_dates_that_came_in_some_other_way_suspend_billing_at_once(column: str, 
         ItemVersion.objects.filter(subscription_id=subscription.pk).update(starts_at=instant)
     with boundaries_computed() as count:
         done = bill_one(subscription.ref, Options(as_of=at(3, 1)))
-    assert (done.outcome, done.detail, count() < 20) == (Outcome.SUSPENDED, "date-out-of-range", True)
+    assert (done.outcome, done.detail, count() < 20) == (RunOutcome.SUSPENDED, "date-out-of-range", True)
     assert why_suspended(subscription)[0] == "date-out-of-range"
-    assert bill_one(subscription.ref, Options(as_of=at(3, 1))).outcome == Outcome.SUSPENDED
+    assert bill_one(subscription.ref, Options(as_of=at(3, 1))).outcome == RunOutcome.SUSPENDED
 
 
 def boundaries_computed() -> Any:
@@ -282,7 +282,7 @@ def test_step_by_step_a_long_past_is_billed_all_the_same() -> None:
     subscription = SubscriptionFactory(plan=daily_plan(), started_at=at(1, 1, year=2000))
     with boundaries_computed() as count:
         done = bill_one(subscription.ref, Options(as_of=at(1, 1), max_periods=2))
-    assert (done.outcome, done.invoices[0].total_minor, count() < 200) == (Outcome.FINALISED, 2000, True)
+    assert (done.outcome, done.invoices[0].total_minor, count() < 200) == (RunOutcome.FINALISED, 2000, True)
 
 
 @pytest.mark.parametrize(
@@ -318,10 +318,10 @@ def test_an_amount_that_no_line_can_say_suspends_billing(unit_amount: str, used:
     for value in used:
         use(subscription, value, at(1, 5))
     done = bill_one(subscription.ref, Options(as_of=at(2, 1)))
-    assert (done.outcome, done.detail) == (Outcome.SUSPENDED, reason)
+    assert (done.outcome, done.detail) == (RunOutcome.SUSPENDED, reason)
     assert why_suspended(subscription)[0] == reason
     # No option can write what the database cannot hold.
-    assert bill_one(subscription.ref, Options(as_of=at(2, 1), include_suspended=True)).outcome == Outcome.SUSPENDED
+    assert bill_one(subscription.ref, Options(as_of=at(2, 1), include_suspended=True)).outcome == RunOutcome.SUSPENDED
     assert why_suspended(subscription)[0] == reason
 
 
@@ -329,7 +329,7 @@ def test_a_line_of_the_largest_amount_is_billed() -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="0.01")]).code)
     use(subscription, str(limits.MAX_MINOR), at(1, 5))
     done = bill_one(subscription.ref, Options(as_of=at(2, 1)))
-    assert (done.outcome, done.invoices[0].total_minor) == (Outcome.FINALISED, 9007199254740991)
+    assert (done.outcome, done.invoices[0].total_minor) == (RunOutcome.FINALISED, 9007199254740991)
 
 
 def test_tax_counts_too() -> None:
@@ -366,7 +366,7 @@ def test_a_stored_price_that_is_none_any_more_suspends_billing() -> None:
     with mock.patch("billing.orders.plans.PriceRow.objects.filter") as rows:
         rows.return_value.order_by.return_value.values_list.return_value = [(1, broken)]
         done = bill_one(subscription.ref, Options(as_of=at(1, 1)))
-    assert (done.outcome, done.detail) == (Outcome.SUSPENDED, "price-not-valid")
+    assert (done.outcome, done.detail) == (RunOutcome.SUSPENDED, "price-not-valid")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from billing.metering.corrections import EventCancellation, take_in_all
 from billing.models import Customer, Invoice, Line, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import RatingInput
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, unique, use
 
 pytestmark = pytest.mark.django_db
@@ -105,7 +105,7 @@ def test_late_usage_is_found_by_what_was_recorded_not_by_reading_what_was_billed
     measured: list[int] = []
     measure = usage.measure
 
-    def counting(subscription_id: int, measures: list[usage.Measure], **limits: int | None) -> list[Usage]:
+    def counting(subscription_id: int, measures: list[usage.Measure], **limits: int | None) -> list[RatingInput]:
         measured.append(len(measures))
         return measure(subscription_id, measures, **limits)
 

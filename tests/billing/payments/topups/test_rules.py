@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.payments.topup_rules import Attempt, Terms, is_paused, packs_to_buy, period_begins, waits
+from billing.payments.topup_rules import TopUpAttempt, TopUpTerms, is_paused, packs_to_buy, period_begins, waits
 
 NOW = datetime(2026, 1, 14, 9, 30, tzinfo=UTC)
 
 
-def terms(**fields: object) -> Terms:
+def terms(**fields: object) -> TopUpTerms:
     """Terms with these fields."""
     given = {
         "threshold": 200, "packs": 1, "up_to": None, "cap_minor": None, "cap_period": "month", "cooldown_seconds": 300,
         "declines": 3,
     }  # fmt: skip
-    return Terms(**given | fields)  # type: ignore[arg-type]
+    return TopUpTerms(**given | fields)  # type: ignore[arg-type]
 
 
-def attempt(*, seconds_ago: int = 1000, is_open: bool = False, is_failed: bool = False) -> Attempt:
+def attempt(*, seconds_ago: int = 1000, is_open: bool = False, is_failed: bool = False) -> TopUpAttempt:
     """A payment of 20.00."""
-    return Attempt(NOW - timedelta(seconds=seconds_ago), 2000, is_open, is_failed)
+    return TopUpAttempt(NOW - timedelta(seconds=seconds_ago), 2000, is_open, is_failed)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.aggregation import Event, Usage
+from billing.rating.aggregation import Event, RatingInput
 from billing.rating.prices.price import Price
 from billing.rating.prices.pricing import Rating, quote, rate
 from billing.rating.prices.reading import parse_price
@@ -21,9 +21,9 @@ TIERS = [
 ]
 
 
-def cost_in_cents(price: Price, quantity: str | int | Usage, currency: str = "EUR") -> int:
+def cost_in_cents(price: Price, quantity: str | int | RatingInput, currency: str = "EUR") -> int:
     """What the quantity costs, in minor units."""
-    usage = quantity if isinstance(quantity, Usage) else Decimal(quantity)
+    usage = quantity if isinstance(quantity, RatingInput) else Decimal(quantity)
     return rate(price, usage, currency).amount_minor
 
 
@@ -91,7 +91,7 @@ def test_a_line_is_rounded_once_half_up(unit_amount: str, quantity: str, currenc
     ],
 )
 def test_usage_below_zero_costs_nothing(model: str, given: dict[str, Any]) -> None:
-    assert cost_in_cents(usage_price(model, **given), Usage(Fraction(-250), events=1)) == 0
+    assert cost_in_cents(usage_price(model, **given), RatingInput(Fraction(-250), events=1)) == 0
 
 
 # Graduated -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from ledger.database import locking
-from ledger.database.locking import Turn, share
+from ledger.database.locking import TurnResult, share
 from ledger.errors import LockBusy
 
 
@@ -34,18 +34,18 @@ def clock() -> Any:
         yield clock
 
 
-def busy_for(times: dict[str, int], seen: list[str], *, raises: bool = True) -> Callable[[str], Turn | None]:
+def busy_for(times: dict[str, int], seen: list[str], *, raises: bool = True) -> Callable[[str], TurnResult | None]:
     """An act whose items are busy this number of times."""
     left = Counter(times)
 
-    def act(name: str) -> Turn | None:
+    def act(name: str) -> TurnResult | None:
         seen.append(name)
         left[name] -= 1
         if left[name] < 0:
             return None
         if raises:
             raise LockBusy(key=name)
-        return Turn.BUSY
+        return TurnResult.BUSY
 
     return act
 
@@ -77,8 +77,8 @@ def test_a_worker_that_ends_begins_no_further_item_and_returns_what_was_busy(end
     seen: list[str] = []
     act = busy_for({"a": 9}, seen)
 
-    def act_or_end(name: str) -> Turn | None:
-        return Turn.END if ends_by == "turn" and name == "c" else act(name)
+    def act_or_end(name: str) -> TurnResult | None:
+        return TurnResult.END if ends_by == "turn" and name == "c" else act(name)
 
     assert share("abcd", act_or_end, stop=lambda: ends_by == "stop" and len(seen) == 2) == ["a"]
     assert seen == ["a", "b"]

@@ -15,7 +15,7 @@ from ledger.records import Shape, shape_of
 from ledger.signals import alert_pages
 from ledger.staff import operations, rates
 from ledger.staff.credit_amounts import CreditNumberField
-from ledger.staff.kit.form_fields import Shown, UTCField, YesNoField
+from ledger.staff.kit.form_fields import Display, UTCField, YesNoField
 from ledger.staff.kit.idempotent_forms import RequestForm, declared_at, sentence
 from ledger.staff.kit.money_fields import MoneyField
 from ledger.staff.kit.rows import RowsField, TypedRows
@@ -40,7 +40,7 @@ def shape_of_form(form) -> Shape:
 def declared_fields_of(form) -> Iterator[tuple[str, str, object]]:
     """Name, pointer and type of each field that the form shows of its request."""
     for name, shown in form.shows.items():
-        if isinstance(shown, Shown) and shown.value is None:
+        if isinstance(shown, Display) and shown.value is None:
             pointer = shown.at or f"/{name}"
             yield name, pointer, declared_at(shape_of_form(form), pointer).value
 

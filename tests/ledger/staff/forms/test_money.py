@@ -18,7 +18,7 @@ from billing.payments.models import Pack
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
 from ledger.operators import additions
-from ledger.staff.kit.form_fields import Shown, UTCField
+from ledger.staff.kit.form_fields import Display, UTCField
 from ledger.staff.kit.idempotent_forms import KeyedForm, RequestForm
 from ledger.staff.kit.money_fields import HasCurrency, MoneyField, NotOneNumber, read_typed
 from ledger.staff.kit.rows import RowsField
@@ -186,7 +186,7 @@ def test_control_a_form_with_a_code_and_an_amount_without_a_currency_is_found():
     class Bad(RequestForm[Any]):
         is_abstract = True
         declared = next(form for form in form_classes() if form.__name__ == "PackForm").declared
-        shows = {"price": Shown(at="/price_minor", help="In minor units: {'EUR': 2000}.")}
+        shows = {"price": Display(at="/price_minor", help="In minor units: {'EUR': 2000}.")}
 
     shown = Bad()
     assert coded_words(shown.fields["price"]) == ["minor units", "{'"]

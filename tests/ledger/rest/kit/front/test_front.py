@@ -23,7 +23,7 @@ from ledger.rest.kit.front.application import PAGE_BODY_LIMIT_BYTES, Front
 from ledger.rest.kit.front.interpreter import SHORT_SWITCH_INTERVAL_S
 from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
 from ledger.rest.kit.rendering import Response
-from ledger.rest.kit.requests import Request
+from ledger.rest.kit.requests import FastRequest
 from ledger.services import execute
 from tests import asgi_client
 from tests.asgi_client import AsgiClient, response_of
@@ -396,7 +396,7 @@ def test_a_group_makes_all_its_responses_and_then_sends_them(monkeypatch: pytest
         own = a_front(loop)
         callers = {name: loop.create_future() for name in names}
 
-        async def respond(request: Request) -> Response:
+        async def respond(request: FastRequest) -> Response:
             await callers[request.request_id]
             return Response(b"")
 
@@ -406,7 +406,7 @@ def test_a_group_makes_all_its_responses_and_then_sends_them(monkeypatch: pytest
 
         monkeypatch.setattr(own, "_respond", respond)
         exchanges = [Exchange("GET", "/", (b"x-request-id", name.encode())) for name in names]
-        requests = [Request(each.scope, each.receive) for each in exchanges]
+        requests = [FastRequest(each.scope, each.receive) for each in exchanges]
         served = [loop.create_task(own._serve(each, partial(send, each.request_id))) for each in requests]
         await asyncio.sleep(0)
         pendings: list[Any] = [SimpleNamespace(caller=caller) for caller in callers.values()]
