@@ -178,6 +178,23 @@ class Queue:
             self._running.append(thread)
             thread.start()
 
+    def take_over(self, group: Sequence[Pending]) -> list[Pending]:
+        """Queue requests that were submitted elsewhere; return those that have no place here, with their errors as outcomes."""
+        refused = []
+        with self._guard:
+            for pending in group:
+                try:
+                    self._place(pending)
+                except ServerBusy as error:
+                    pending.outcome = error
+                    refused.append(pending)
+        return refused
+
+    def server_busy(self) -> ServerBusy:
+        """Return the error of a request that is not executed because the process has too many."""
+        with self._guard:
+            return self._server_busy()
+
     def execute_here(self, request: Any) -> Any:
         """Execute a request in the caller's thread, with no other; return its outcome, or raise it if it is an error."""
         outcome = self._executed_here(request)

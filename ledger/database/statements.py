@@ -201,6 +201,13 @@ class Statement:
                 result = self._exec_prepared(driver, values)
             else:
                 result = _check_result(driver.pgconn.exec_params(self.sql.encode(), values, result_format=BINARY))
+        return self._rows_in(result)
+
+    def rows_of(self, result: pq.abc.PGresult) -> list[Any]:
+        """Return the rows of a result that another has received, or raise its error as the driver would."""
+        return self._rows_in(_check_result(result))
+
+    def _rows_in(self, result: pq.abc.PGresult) -> list[Any]:
         value_at = result.get_value
         return [
             self._row([None if (value := value_at(place, column)) is None else load(value) for column, load in self._places])
@@ -212,14 +219,18 @@ class Statement:
         try:
             name = names.get(self._name)
             if name is None:
-                name = f"ledger_{self._name}_{next(_numbers)}".encode()
-                _check_result(driver.pgconn.prepare(name, self.sql.encode()))
-                names[self._name] = name
+                name = names[self._name] = self.prepare(driver)
             return _check_result(driver.pgconn.exec_prepared(name, values, result_format=BINARY))
         except psycopg.Error as error:
             if error.sqlstate in PREPARED_IS_GONE:
                 names.clear()
             raise
+
+    def prepare(self, driver: "psycopg.Connection[Any]") -> bytes:
+        """Prepare the statement on a connection and return its name in the server."""
+        name = f"ledger_{self._name}_{next(_numbers)}".encode()
+        _check_result(driver.pgconn.prepare(name, self.sql.encode()))
+        return name
 
 
 def _check_result(result: pq.abc.PGresult) -> pq.abc.PGresult:

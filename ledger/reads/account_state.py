@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from ledger import conf, journal
 from ledger.clocks import TimedStatement, time_of
-from ledger.database.queues import Queue
+from ledger.database.loop_reads import IN_A_THREAD, ReadQueue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
 from ledger.due_grants import with_due_grants
 from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
@@ -290,13 +290,32 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
 
 def balances(account_refs: Sequence[tuple[str, str]]) -> list[Balance]:
     """Return the current accounts of those (holder_id, credit_type), in that order, by one prepared statement."""
-    holders, types = zip(*dict.fromkeys(account_refs), strict=True)
-    rows: list[AccountRow] = LAST_ENTRIES.present.read([array(holders), array(types)])
+    rows: list[AccountRow] = LAST_ENTRIES.present.read(_accounts_read(account_refs))
     found = {(row.holder_id, row.credit_type): present_balance(row) for row in rows}
     return [found[account_ref] for account_ref in account_refs]
 
 
-BALANCES = Queue("ledger-balances", balances, most=lambda: 64, gather_seconds=0.001)
+def _accounts_read(account_refs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
+    """Return the parameters of LAST_ENTRIES."""
+    holders, types = zip(*dict.fromkeys(account_refs), strict=True)
+    return array(holders), array(types)
+
+
+def _balances_in(account_refs: Sequence[tuple[str, str]], rows: Sequence[AccountRow]) -> list[Any]:
+    """Return the balances in the rows of LAST_ENTRIES; those with due grants need more statements."""
+    found = {row[:2]: IN_A_THREAD if _has_due_grants(row) else balance_of(row, as_of_us=row.now_us) for row in rows}
+    return [found[account_ref] for account_ref in account_refs]
+
+
+BALANCES = ReadQueue(
+    "ledger-balances",
+    balances,
+    most=lambda: 64,
+    gather_seconds=0.001,
+    statement=lambda: LAST_ENTRIES.present,
+    parameters=_accounts_read,
+    outcomes=_balances_in,
+)
 """The queue of reads of balances that arrive together: each gives a (holder_id, credit_type) and gets a `Balance`."""
 
 
@@ -355,11 +374,15 @@ def _recorded_by(holder_id: str, at: datetime) -> bytes | None:
 def present_balance(row: AccountRow) -> Balance:
     """Return the state of an account now. What recurring grants have due is available, although no write has made it yet."""
     found = balance_of(row, as_of_us=row.now_us)
-    if row.next_grant_us is None or row.next_grant_us > row.now_us:
+    if not _has_due_grants(row):
         return found
     with preview(), journal.open(accounts=[row[:2]]) as accounts:
         available = with_due_grants(accounts.account(*row[:2])).state.available
     return replace(found, available=available, is_as_written=False)
+
+
+def _has_due_grants(row: AccountRow) -> bool:
+    return row.next_grant_us is not None and row.next_grant_us <= row.now_us
 
 
 def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:

@@ -32,8 +32,9 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 
 CALLS, PAGES = "ledger_project.asgi:calls", "ledger_project.asgi:application"
 WORKERS, PAGES_WORKERS = 2, 1
-CONNECTIONS_TO_DATABASE = 29
-"""The most that a process opens: committer, keys, their use, balances, 8 waiters, 17 threads, /metrics (ADR 0020, 0037)."""
+CONNECTIONS_TO_DATABASE = 30
+"""The most that a process opens: committer, keys, their use, balances in the loop and in a thread, 8 waiters, 17 threads,
+/metrics (ADR 0020, 0037)."""
 BACKLOG = 1024
 CONNECTIONS = 8192
 """Open connections per process, slow and idle ones included: each costs some memory and no thread."""

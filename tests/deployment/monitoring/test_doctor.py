@@ -200,7 +200,7 @@ def test_connections_are_compared_with_what_the_web_processes_may_need(monkeypat
     assert server_checks.connections(connection).state is OK
     monkeypatch.setenv("LEDGER_WEB_WORKERS", "20")
     found = server_checks.connections(connection)
-    assert (found.state, "21 web processes need at most 609." in found.text) == (WARNING, True)
+    assert (found.state, "21 web processes need at most 630." in found.text) == (WARNING, True)
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     assert server_checks.connections(connection).state is OK
 

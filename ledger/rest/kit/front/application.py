@@ -22,6 +22,7 @@ from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import Resolver404, get_resolver
 
+from ledger.database.loop_reads import LoopReader, ReadQueue
 from ledger.database.pacing import yielding_to_quick_work
 from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy
@@ -108,6 +109,9 @@ class Front:
         self._news: dict[Callable[[], str], News] = {}
         self._threads_of: dict[str, _ThreadsOfHolder] = {}
         self._queues: set[Queue] = set()
+        self._readers: dict[Queue, LoopReader] = {}
+        self._reads_in_loop = False
+        """True under a server that tells when it stops: then the connections of the loop are closed."""
         self._quick_call_came_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._look: asyncio.Task[None] | None = None
@@ -134,6 +138,7 @@ class Front:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 self._start()
+                self._reads_in_loop = True
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.close()
@@ -152,6 +157,10 @@ class Front:
             news.close()
         self._news.clear()
         write_counts()
+        self._reads_in_loop = False
+        for reader in self._readers.values():
+            await reader.close()
+        self._readers.clear()
         await asyncio.gather(*(asyncio.to_thread(queue.close) for queue in self._queues))
         self._queues.clear()
         await asyncio.to_thread(tracing.flush)
@@ -163,6 +172,8 @@ class Front:
             write_counts()
             for queue in self._queues:
                 queue.expire()
+            for reader in self._readers.values():
+                reader.expire()
             self._end_late_bodies()
 
     # A request ---------------------------------------------------------------------------------------
@@ -222,7 +233,13 @@ class Front:
         """Return the outcome of a request that another thread executes, or raise it."""
         self._queues.add(queue)
         done = asyncio.get_running_loop().create_future()
-        pending = queue.submit(request, self._notify, done)
+        if self._reads_in_loop and isinstance(queue, ReadQueue) and tracing.tracer is None:
+            reader = self._readers.get(queue)
+            if reader is None:
+                reader = self._readers[queue] = LoopReader(queue, self._notify, self._wake)
+            pending = reader.submit(request, done)
+        else:
+            pending = queue.submit(request, self._notify, done)
         await done
         return pending.result()
 
@@ -291,6 +308,8 @@ class Front:
 
     def _has_quick_work(self) -> bool:
         if perf_counter() - self._quick_call_came_at < QUICK_CALL_SECONDS:
+            return True
+        if any(reader.is_at_work for reader in tuple(self._readers.values())):
             return True
         return any(queue.is_quick and queue.is_at_work for queue in tuple(self._queues))
 

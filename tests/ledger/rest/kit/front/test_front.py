@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import Resolver404, get_resolver
 
-from ledger import services
+from ledger import reads, services
 from ledger.database import pacing
 from ledger.rest.kit.front import application as front
 from ledger.rest.kit.front.application import PAGE_BODY_LIMIT_BYTES, Front
@@ -25,6 +25,7 @@ from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
 from ledger.rest.kit.rendering import Response
 from ledger.rest.kit.requests import FastRequest
 from ledger.services import execute
+from ledger.testing import api_key
 from tests import asgi_client
 from tests.asgi_client import AsgiClient, response_of
 from tests.ledger.rest.conftest import ApiClient, nothing_written
@@ -568,6 +569,50 @@ def test_the_front_follows_the_lifespan_protocol_and_finishes_accepted_requests_
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert response.content == b"a page"
     assert late[0]["status"] == 503
+
+
+@pytest.mark.parametrize("has_lifespan", [True, False])
+def test_balances_are_read_in_the_loop_where_the_server_says_when_it_ends(
+    committed_db: None, new_holder: Callable[[], str], has_lifespan: bool
+) -> None:
+    """Otherwise nobody would close the loop's connection."""
+    secret, holder = api_key("ledger:read"), new_holder()
+    services.grant(holder_id=holder, amount=3, idempotency_key="g")
+
+    async def live() -> tuple[int, bool]:
+        application, messages, sent = Front(page_view), asyncio.Queue[Message](), []
+
+        async def say(message: Message) -> None:
+            sent.append(message["type"])
+
+        async def read() -> None:
+            request = Exchange("GET", f"/v1/holders/{holder}/balance", (b"authorization", f"Bearer {secret}".encode()))
+            await application(request.scope, request.receive, request.send)
+            assert json.loads(response_of(request.sent).content)["balance"] == 3
+
+        life = asyncio.create_task(application({"type": "lifespan"}, messages.get, say))
+        if has_lifespan:
+            messages.put_nowait({"type": "lifespan.startup"})
+            while not sent:
+                await asyncio.sleep(0)
+        await read()
+        readers = list(application._readers.values())
+        for reader in readers:
+            if reader._opening is not None:
+                await reader._opening
+        reads.BALANCES.close()
+        await read()
+        by_thread = bool(reads.BALANCES._running)
+        if has_lifespan:
+            messages.put_nowait({"type": "lifespan.shutdown"})
+            await asyncio.wait_for(life, TIMEOUT_S)
+        else:
+            life.cancel()
+            await application.close()
+        assert all(reader._session is None for reader in readers)
+        return len(readers), by_thread
+
+    assert asyncio.run(live()) == ((1, False) if has_lifespan else (0, True))
 
 
 def test_a_websocket_is_closed() -> None:
