@@ -7,34 +7,19 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from django.db import connection
 
-from ledger.budget_settings import last_settings
-from ledger.clocks import TimedStatement
-from ledger.database.statements import instant_us, parameter
+from ledger.budget_settings import last_settings, standing_budgets
 from ledger.rules.budget_states import (
     BY_HOLDER,
     Budget,
     Steps,
     counted_subject,
-    decode_budgets,
     decode_counts,
     own_subject,
     parents_of,
 )
-from ledger.rules.holds import Holds, decode_holds
+from ledger.rules.holds import Holds
 from ledger.rules.instants import from_us
 
-BUDGETS = TimedStatement(
-    "budgets",
-    """
-SELECT statement_timestamp(), COALESCE(budgets::text, '[]'), COALESCE(holds::text, '[]')
-FROM ledger_entry
-WHERE holder_id = %s AND credit_type = %s
-ORDER BY sequence DESC
-LIMIT 1
-""",
-    [instant_us, decode_budgets, decode_holds],
-    holder="holder_id",
-)
 COUNTS_OF_HOLDS: Final = """
 SELECT sequence, counts::text
 FROM ledger_entry
@@ -211,12 +196,12 @@ def _only(budget: Budget, subject: str | None) -> dict[str, Any]:
 
 
 def _account(holder_id: str, credit_type: str) -> _BudgetAccount | None:
-    row = BUDGETS.present.first([parameter(holder_id), parameter(credit_type)])
-    if row is None:
+    standing = standing_budgets(holder_id, credit_type)
+    if standing is None:
         return None
-    now_us, account_row, holds = row
+    now_us, budgets_, holds = standing
     return _BudgetAccount(
-        holder_id, credit_type, now_us, account_row, _read_freed(holder_id, credit_type, holds, now_us) if account_row else {}
+        holder_id, credit_type, now_us, budgets_, _read_freed(holder_id, credit_type, holds, now_us) if budgets_ else {}
     )
 
 

@@ -6,9 +6,8 @@ from typing import NamedTuple
 from ledger import budget_settings, journal
 from ledger.budget_settings import LastSetting
 from ledger.database.locks import Lock
-from ledger.database.statements import fetch_rows
 from ledger.errors import Invalid
-from ledger.rules.budget_states import HARD, MAX_LEVELS, MAX_SUBJECT_CHARACTERS, MODES, SCOPES, Budget, Budgets, decode_budgets
+from ledger.rules.budget_states import HARD, MAX_LEVELS, MAX_SUBJECT_CHARACTERS, MODES, SCOPES, Budget, Budgets
 from ledger.rules.budget_texts import scope_words, window_words
 from ledger.rules.budget_windows import MAX_HOURS, WINDOWS
 from ledger.rules.requests import BudgetTerms, check_budget
@@ -27,11 +26,6 @@ __all__ = [
     "scope_words",
     "window_words",
 ]
-
-
-STANDING = """
-SELECT COALESCE(budgets::text, '[]') FROM ledger_entry WHERE holder_id = %s AND credit_type = %s ORDER BY sequence DESC LIMIT 1
-"""
 
 
 class AccountBudget(NamedTuple):
@@ -53,8 +47,8 @@ def budgets_under(lock: Lock, *, holder_id: str, credit_type: str, budgets: Sequ
 
 def budgets_now(*, holder_id: str, credit_type: str, budgets: Sequence[str]) -> dict[str, AccountBudget]:
     """As `budgets_under`, without a lock, to be shown."""
-    standing = fetch_rows(decode_budgets, STANDING, [holder_id, credit_type])
-    return _name_budgets(holder_id, credit_type, standing[0] if standing else (), budgets)
+    standing = budget_settings.standing_budgets(holder_id, credit_type)
+    return _name_budgets(holder_id, credit_type, () if standing is None else standing.budgets, budgets)
 
 
 def _name_budgets(holder_id: str, credit_type: str, standing: Budgets, budgets: Sequence[str]) -> dict[str, AccountBudget]:
