@@ -61,7 +61,8 @@ def test_slices_cover_each_entry_once_in_whatever_order_the_server_finds_the_acc
         for number in range(3):
             execute(ledger, GrantRequest, f"{holder}-{number}", holder_id=holder, amount=10)
     store(empty_ledger, ledger.in_order)
-    empty_ledger.execute("SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = off")
+    for plan in ("indexscan", "indexonlyscan", "bitmapscan"):
+        empty_ledger.execute(f"SET LOCAL enable_{plan} = off")
     report = audit([empty_ledger], slice_entries=3)
     assert (report.findings, report.entries) == ([], 12)
 

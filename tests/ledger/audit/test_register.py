@@ -4,6 +4,7 @@ import re
 from datetime import date
 from decimal import Decimal
 
+import psycopg
 import pytest
 from django.db import connection, transaction
 
@@ -64,6 +65,16 @@ def test_a_rate_that_does_not_give_what_was_spent_is_found(spend, change):
     connection.ensure_connection()
     found = [one for one in audit([connection.connection]).findings if one.law == "rates"]
     assert [(one.holder_id, one.sequence, one.expected) for one in found] == [("ada", spend.sequence, expected)]
+
+
+def test_the_application_registers_its_rows_though_it_may_not_write_the_register(raw_connection):
+    session = raw_connection("application")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), session.transaction():
+        session.execute("INSERT INTO ledger_register (of_table, row_key, digest) VALUES ('ledger_credit_type', 'x', '\\x00')")
+    with session.transaction(force_rollback=True):
+        session.execute("INSERT INTO ledger_credit_type (code, name, unit, scale) VALUES ('mails', 'Mails', 'mail', 0)")
+        registered = session.execute("SELECT row_key FROM ledger_register WHERE of_table = 'ledger_credit_type'").fetchall()
+    assert registered == [("mails",)]
 
 
 def test_a_hold_is_rated_as_a_spend_is(spend):

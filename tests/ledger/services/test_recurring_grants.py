@@ -108,6 +108,16 @@ def test_a_late_run_grants_every_missed_period_and_what_has_expired_is_gone(cloc
     assert broken_laws() == {}
 
 
+def test_a_period_that_ended_when_the_account_went_into_debt_repays_nothing(clock):
+    services.set_overdraft(holder_id="ada", limit=1_000, idempotency_key="o")
+    clock.move_to(at(10, 1))
+    services.spend(holder_id="ada", amount=30, idempotency_key="s")
+    recur(starts_at=at(9, 1))
+    work()
+    assert grants() == [("spend", -30, "10-01"), ("grant", 100, "10-01")]
+    assert (lots(), broken_laws()) == ([(70, "10-01", "11-01")], {})
+
+
 def test_month_ends_clamp_to_the_day_of_the_start_in_its_zone(clock):
     recur(starts_at=datetime(2027, 1, 31, 8, tzinfo=UTC), time_zone="Europe/Berlin", periods=4)
     clock.move_to(datetime(2027, 12, 1, tzinfo=UTC))
