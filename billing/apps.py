@@ -57,6 +57,7 @@ class BillingConfig(AppConfig):
         from billing.models.personal import ensure_declared, tables_about_people
         from billing.orders.starting import start_with_the_payment
         from billing.orders.subscriptions import follow_at_once
+        from billing.permissions import VIEW_PLAN
         from ledger import conf, exports
         from ledger.audit.chains import register, register_table
         from ledger.operators import additions
@@ -85,7 +86,7 @@ class BillingConfig(AppConfig):
         additions.register_default_currency(_usual_currency)
         for noun in ("customer", "plan", "coupon", "seller", "meter", "subscription"):
             additions.register_references(noun, ReferenceList(partial(_references, noun), f"billing.view_{noun}"))
-        additions.register_references("price_key", ReferenceList(partial(_references, "price_key"), "billing.view_plan"))
+        additions.register_references("price_key", ReferenceList(partial(_references, "price_key"), VIEW_PLAN))
         for noun in ("tax_class", "tax_category", "country", "language"):
             additions.register_references(noun, ReferenceList(partial(_references, noun)))
         if apps.is_installed("ledger.portal"):

@@ -18,7 +18,7 @@ from ledger.database.locks import Lock, holder_key, try_advisory_lock
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Retryable
 
-log = logging.getLogger("billing.plan_terms")
+log = logging.getLogger("billing.terms")
 
 
 def set_terms_of(ref: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from math import inf
 
 from ledger import conf
 from ledger.rest.kit.authentication import Key
@@ -22,6 +23,7 @@ _UNLIMITED = nullcontext()
 @dataclass(slots=True)
 class _Use:
     tokens: float
+    """What is in the bucket; more than it can hold until a request is counted by its rate."""
     counted_at: float
     running: int = 0
 
@@ -52,7 +54,7 @@ def _enter(key: Key, per_second: float, at_once: int) -> _Use:
     """Count a request. The bucket holds one second's worth of requests, and at least one."""
     now = time.monotonic()
     with _lock:
-        use = _use_of(key, now, per_second)
+        use = _use_of(key, now)
         if at_once and use.running >= at_once:
             raise TooManyRequests(retry_after_seconds=1)
         if per_second:
@@ -65,11 +67,11 @@ def _enter(key: Key, per_second: float, at_once: int) -> _Use:
         return use
 
 
-def _use_of(key: Key, now: float, per_second: float) -> _Use:
+def _use_of(key: Key, now: float) -> _Use:
     use = _uses.get(key.name)
     if use is None:
         if len(_uses) >= _KEYS_LIMIT:
             for name in [name for name, other in _uses.items() if not other.running]:
                 del _uses[name]
-        use = _uses[key.name] = _Use(tokens=max(per_second, 1.0), counted_at=now)
+        use = _uses[key.name] = _Use(tokens=inf, counted_at=now)
     return use
