@@ -36,6 +36,10 @@ OTHER_VALUES = {
     ],
     "text": ["{0} || 'x'", "'x' || {0}", "left({0}, -1)", "'forged'"],
     "character varying": ["{0} || 'x'", "left({0}, -1)", "'forged'", "'EUR'", "'USD'", "'paid'", "'open'", "'void'", "'carried'"],
+    "smallint[]": ["{0} || {0}", "array_append({0}, 1::smallint)", "ARRAY(SELECT (each + 1)::smallint FROM unnest({0}) AS each)"],
+    "bigint[]": ["{0} || {0}", "array_append({0}, 1::bigint)", "ARRAY(SELECT each + 1 FROM unnest({0}) AS each)"],
+    "numeric[]": ["{0} || {0}", "array_append({0}, 1::numeric)", "ARRAY(SELECT each + 1 FROM unnest({0}) AS each)"],
+    "text[]": ["{0} || {0}", "array_append({0}, 'x')", "ARRAY(SELECT each || 'x' FROM unnest({0}) AS each)"],
     "bytea": ["set_byte({0}, 0, get_byte({0}, 0) # 1)", r"'\x00'"],
     "jsonb": [
         "jsonb_set({0}, ARRAY[(SELECT min(k) FROM jsonb_object_keys({0}) AS k)], '7')",
@@ -112,7 +116,7 @@ def _of_columns(table: str, key: list[str], columns: list[tuple[str, str, bool]]
         values = [value.format(column) for value in OTHER_VALUES[kind]]
         where = _is(table, key, filled)
         # The type json has no equality.
-        differs = "true" if kind == "json" else f"{column} IS DISTINCT FROM {{}}"
+        differs = f"{column}::text IS DISTINCT FROM ({{}})::text" if kind == "json" else f"{column} IS DISTINCT FROM {{}}"
         changes = [f"UPDATE {table} AS t SET {column} = {value} WHERE {where} AND " for value in values]
         statements = [change + differs.format(value) for change, value in zip(changes, values, strict=True)]
         yield Change(table, column, tuple(statements))

@@ -203,10 +203,8 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             FormSection(self.bound("code", "name", "currency", "tax_behavior", "unit", "count")),
             *(self._price(index) for index in range(self._prices)),
             FormSection(
-                [],
+                self.bound("grants", "credit_type", "trial_days"),
                 self.bound(
-                    "grants",
-                    "credit_type",
                     "rollover_cap",
                     "allowance_applies_to",
                     "allowance_unit",
@@ -221,12 +219,11 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
                     "minimum",
                     "maximum",
                     "usage_threshold",
-                    "trial_days",
                     "on_sale",
                     "names",
                 ),
-                title="Plan options",
-                summary="Credits granted, overage, limits, trial, minimum and maximum, a threshold, names in other languages",
+                title="Credits and trial",
+                summary="Rollover, overage, limits, minimum and maximum, a threshold, names in other languages",
             ),
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]

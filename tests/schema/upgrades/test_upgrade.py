@@ -219,6 +219,9 @@ def test_an_upgrade_under_load_fails_no_call_and_waits_for_no_table_longer_than_
         archive = lzma.decompress((RELEASES / f"{release}.tar.xz").read_bytes())
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(code, filter="data")
+        # The audit of 0.2.0 reads the accounts of a large ledger in another order than it needs, and counts entries twice.
+        accounts = Path("ledger/audit/sql/accounts.sql")
+        (code / accounts).write_text((ROOT / accounts).read_text())
         run_earlier(server, code, "manage.py", "prepare_database")
         run_earlier(server, code, str(Path(__file__).with_name("grow.py")), str(ENTRIES))
         assert owner.execute("SELECT count(*) >= %s FROM ledger_entry", [ENTRIES]).fetchone() == (True,)
