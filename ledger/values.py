@@ -20,6 +20,7 @@ MAX_SEQUENCE = 2**63 - 1
 MAX_COMPONENTS = 20
 """How many components a rate may have."""
 MAX_METADATA_BYTES = 8192
+METADATA_TOO_LARGE: Final = f"This must be at most {MAX_METADATA_BYTES} bytes as JSON."
 MAX_METADATA_KEYS = 50
 MAX_METADATA_KEY_CHARACTERS = 64
 MAX_REASON_CHARACTERS = 500
@@ -593,7 +594,7 @@ class Metadata(Value):
     def read(self, value: Any) -> dict[str, Any]:
         self._ensure_object(value)
         if value and _json_length_bytes(value) > MAX_METADATA_BYTES:
-            raise InvalidValue("too-large", f"This must be at most {MAX_METADATA_BYTES} bytes as JSON.")
+            raise InvalidValue("too-large", METADATA_TOO_LARGE)
         return {key: self._keep_member(key, item, "") for key, item in value.items()}
 
     def check(self, value: Any) -> dict[str, Any]:
@@ -607,7 +608,7 @@ class Metadata(Value):
         if any(len(key) > MAX_METADATA_KEY_CHARACTERS for key in value):
             raise InvalidValue("too-long", f"A key must be at most {MAX_METADATA_KEY_CHARACTERS} characters.")
         if len(text.encode()) > MAX_METADATA_BYTES:
-            raise InvalidValue("too-large", f"This must be at most {MAX_METADATA_BYTES} bytes as JSON.")
+            raise InvalidValue("too-large", METADATA_TOO_LARGE)
         return dict(value)
 
     @staticmethod

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 
+from billing.documents.e_invoice import CATEGORIES
 from billing.documents.printed_texts import COUNTRIES
 from billing.documents.sellers import current_sellers
 from billing.models import Coupon, Customer, Meter, Plan, Price, Subscription, Tax
@@ -12,12 +13,9 @@ from billing.rating.tax_rules import STANDARD_CLASS
 from ledger.operators.additions import Row
 from ledger.staff.references import MOST_FOUND, MOST_LISTED, NAMES_READ
 from ledger.staff.spelling import begins, words_of
+from ledger.typesetting.languages import LANGUAGES
 
 LANGUAGE_NAMES: Final = {"en": "English", "de": "German"}
-TAX_CATEGORIES: Final = {
-    "S": "taxed", "Z": "zero rate", "E": "exempt", "AE": "reverse charge", "K": "supply to a business within the EU",
-    "G": "export", "O": "not subject to VAT", "L": "tax of the Canary Islands", "M": "tax of Ceuta and Melilla",
-}  # fmt: skip
 
 
 def list_customers(word: str) -> Sequence[Row]:
@@ -78,7 +76,7 @@ def list_tax_classes(word: str) -> Sequence[Row]:
 
 def list_tax_categories(word: str) -> Sequence[Row]:
     """Return the categories that e-invoices know."""
-    return _fitting(list(TAX_CATEGORIES.items()), word)
+    return _fitting(list(CATEGORIES.items()), word)
 
 
 def list_countries(word: str) -> Sequence[Row]:
@@ -88,7 +86,7 @@ def list_countries(word: str) -> Sequence[Row]:
 
 def list_languages(word: str) -> Sequence[Row]:
     """Return the languages of documents."""
-    return _fitting(list(LANGUAGE_NAMES.items()), word)
+    return _fitting([(each.code, LANGUAGE_NAMES[each.code]) for each in LANGUAGES], word)
 
 
 def _fitting(rows: Sequence[Row], word: str) -> Sequence[Row]:

@@ -40,7 +40,10 @@ CLEARING: Final = "97"
 """Clearing between partners, of a credit note: it is set off or paid out. Source: UNTDID 4461."""
 ONE: Final = "C62"
 """Pieces. Source: UN/ECE Recommendation 20."""
-CATEGORIES: Final = {"S", "Z", "E", "AE", "K", "G", "O", "L", "M"}
+CATEGORIES: Final = {
+    "S": "taxed", "Z": "zero rate", "E": "exempt", "AE": "reverse charge", "K": "supply to a business within the EU",
+    "G": "export", "O": "not subject to VAT", "L": "tax of the Canary Islands", "M": "tax of Ceuta and Melilla",
+}  # fmt: skip
 """The categories of EN 16931. A plan's own category is standard-rated at another rate. Source: UNTDID 5305."""
 STANDARD: Final = "S"
 ZERO: Final = "Z"

@@ -266,7 +266,7 @@ class CustomerPayments:
         return IntermediatePage(title=title, text=texts[state], reload_seconds=LATER_S if state == PROCESSING else None)
 
     def _again(self, intent: PaymentIntent, *, pack: Pack | None, shown: PageDisplay) -> list[Cell]:
-        """Return the button that begins the same payment anew; none if it is paid by now, or not on sale any more."""
+        """Return the button that begins the same payment again; none if it is paid by now, or is no longer on sale."""
         text = TEXTS[shown.language.code]["again"]
         if pack is not None:
             is_on_sale = any(each.pk == pack.pk for each in self._packs())

@@ -9,7 +9,7 @@ CODES: Final = {
     "payment_intent_payment_attempt_failed": DECLINED, "insufficient_funds": FUNDS, "card_velocity_exceeded": FUNDS,
     "expired_card": EXPIRED, "authentication_required": UNCONFIRMED, "payment_intent_authentication_failure": UNCONFIRMED,
 }  # fmt: skip
-"""A stolen card is said to be declined, and no more: whoever holds it may not be its owner."""
+"""A stolen card is only said to be declined: the person who has it may not be its owner."""
 WORDS: Final = {
     DECLINED: "the bank declined the card",
     FUNDS: "the card has not enough money, or has reached its limit",

@@ -262,7 +262,7 @@ class LoopReader:
         self._wake(group)
 
     def _expect(self, size: int) -> None:
-        """Send the next group when it is as large as this one with what came meanwhile, or GATHER_SECONDS from now."""
+        """Send the next group when it is as large as this one with what has come since, or GATHER_SECONDS from now."""
         expected = min(READ_AT_ONCE, size + len(self._waiting))
         if expected == 1:
             return

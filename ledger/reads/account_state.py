@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from ledger import conf, journal
 from ledger.clocks import TimedStatement, time_of
-from ledger.database.loop_reads import IN_A_THREAD, ReadQueue
+from ledger.database.loop_reads import GATHER_SECONDS, IN_A_THREAD, ReadQueue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
 from ledger.due_grants import with_due_grants
 from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
@@ -311,7 +311,7 @@ BALANCES = ReadQueue(
     "ledger-balances",
     balances,
     most=lambda: 64,
-    gather_seconds=0.001,
+    gather_seconds=GATHER_SECONDS,
     statement=lambda: LAST_ENTRIES.present,
     parameters=_accounts_read,
     outcomes=_balances_in,

@@ -197,7 +197,28 @@ class Shell:
             self._process.stdin.close()
 
 
-class DjangoTabs:
+class Tabs:
+    """A process for the tabs of one language: it takes a block of code a line, and returns what the block prints."""
+
+    _process: subprocess.Popen[str]
+
+    def _printed(self, block: dict[str, Any]) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(block) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert not answer["failure"], answer["failure"]
+        return str(answer["printed"])
+
+    def close(self) -> None:
+        """End it."""
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+
+class DjangoTabs(Tabs):
     """A process that has loaded the project, for the code of embedding projects."""
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -210,22 +231,10 @@ class DjangoTabs:
 
     def run(self, code: str, page: str) -> str:
         """What the code prints; nothing of what it writes stays."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"page": page, "code": code}) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        assert not answer["failure"], answer["failure"]
-        return str(answer["printed"])
-
-    def close(self) -> None:
-        """End it."""
-        with self._process:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+        return self._printed({"page": page, "code": code})
 
 
-class TypeScriptTabs:
+class TypeScriptTabs(Tabs):
     """A process of node, for the code in TypeScript of all pages."""
 
     def __init__(self, package: Package) -> None:
@@ -236,20 +245,7 @@ class TypeScriptTabs:
 
     def run(self, code: str, page: str) -> str:
         """What the code prints."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        block = {"page": page, "code": code, "environment": dict(os.environ)}
-        self._process.stdin.write(json.dumps(block) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        assert not answer["failure"], answer["failure"]
-        return str(answer["printed"])
-
-    def close(self) -> None:
-        """End it."""
-        with self._process:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+        return self._printed({"page": page, "code": code, "environment": dict(os.environ)})
 
 
 @pytest.fixture(scope="module")

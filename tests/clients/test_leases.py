@@ -125,7 +125,8 @@ def test_what_the_ledger_would_refuse_is_not_decided(client: Client, new_holder:
     with pytest.raises(LeaseClosed):
         lease.spend(1)
     assert used(client, jane) == []
-    for terms in ({"amount": 0}, {"amount": 2, "most": 1}, {"amount": 1, "expires_in_s": 10, "margin_s": 5}):
+    too_long: list[dict[str, float]] = [{"amount": 1, "expires_in_s": 10, "margin_s": 5}, {"amount": 1, "expires_in_s": 1e12}]
+    for terms in ({"amount": 0}, {"amount": 2, "most": 1}, *too_long):
         with pytest.raises(ValueError, match=r"amount|expires_in_s"):
             client.lease(jane, **terms)  # type: ignore[arg-type]
 
@@ -407,6 +408,27 @@ def test_a_journal_that_cannot_be_written_decides_and_sends_nothing(
                 lease.flush()
         assert (lease.decided, lease.captured, used(client, jane)) == (5, 0, [])
     assert used(client, jane) == [("capture", 5)]
+
+
+def test_what_was_not_charged_is_told_although_the_journal_cannot_be_written(
+    client: Client, new_holder: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jane, told = new_holder(), []
+    client.grant(jane, amount=100)
+    client.spend(jane, amount=1, idempotency_key="order-1")
+
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    path = tmp_path / "journal"
+    with client.lease(jane, amount=50, flush_every_s=NEVER_S, journal=path, on_uncharged=told.append) as lease:
+        lease.spend(7, idempotency_key="order-1")
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "settled", full)
+            with pytest.raises(OSError, match="no space"):
+                lease.flush()
+        assert [each.operation["idempotency_key"] for each in told] == ["order-1"]
+    assert used(client, jane) == [("spend", 1)]
 
 
 def test_a_callback_that_fails_does_not_end_the_lease(client: Client, new_holder: Callable[[], str]) -> None:

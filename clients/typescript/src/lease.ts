@@ -36,6 +36,9 @@ export interface LeaseFields {
   readonly onUncharged?: (uncharged: Uncharged) => void;
 }
 
+/** How long a hold of a lease lives at most; the ledger takes 31 days, by its own clock. */
+const MAX_LIFE_MS = 30 * 24 * 3_600_000;
+
 /** What a decision is for. Decisions with the same reason, reference and metadata are captured together, by one entry. */
 export interface UseFields {
   readonly reason?: string;
@@ -63,8 +66,8 @@ export class Lease {
     if (!(Number.isSafeInteger(amount) && Number.isSafeInteger(most) && 1 <= amount && amount <= most)) {
       throw new RangeError(`amount and most must be 1 <= amount <= most <= ${MAX_AMOUNT}`);
     }
-    if (!(Number.isInteger(expiresInMs) && Number.isInteger(marginMs) && 0 <= marginMs && marginMs * 2 < expiresInMs)) {
-      throw new RangeError("expiresInMs must be more than twice marginMs, and both whole milliseconds");
+    if (!(Number.isInteger(expiresInMs) && Number.isInteger(marginMs) && 0 <= marginMs && marginMs * 2 < expiresInMs && expiresInMs <= MAX_LIFE_MS)) {
+      throw new RangeError("expiresInMs must be more than twice marginMs, and at most 30 days; both are whole milliseconds");
     }
     const { credit_type, reason, reference, metadata } = fields;
     const given = Object.entries({ credit_type, reason, reference, metadata }).filter(([, value]) => value !== undefined);

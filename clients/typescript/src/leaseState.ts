@@ -522,7 +522,7 @@ export class LeaseState {
     return this.#operation("hold", { ...price, expires_at: this.#expiry(nowMs), ...fields });
   }
 
-  /** Return the quantities of a hold of so many credits by the newest version of the rate. */
+  /** Return the quantities of a hold of this number of credits by the newest version of the rate. */
   quantitiesFor(amount: number): Readonly<Record<string, string>> {
     return quantitiesFor(this.#newestPrices(), amount);
   }
@@ -631,7 +631,7 @@ function sumOf(first: Quantities, second: Quantities): Quantities {
   return sum;
 }
 
-/** Return quantities that cost so many credits, or nearly: of the component with the lowest price above 0. */
+/** Return quantities that cost this number of credits, or nearly: of the component with the lowest price above 0. */
 function quantitiesFor(prices: Prices, amount: number): Readonly<Record<string, string>> {
   const priced = [...prices].filter(([, each]) => each.price > 0n);
   const [name, { price, per }] = priced.reduce((one, other) => (other[1].price * one[1].per < one[1].price * other[1].per ? other : one));

@@ -21,6 +21,7 @@ const SCENARIOS = {
     await client.grant(jane, { amount: 1_000 });
     const uncharged = [];
     const fields = { amount: 100, most: 200, flushEveryMs: 3_600_000, onUncharged: (each) => uncharged.push(each) };
+    assert.throws(() => client.lease(jane, { ...fields, expiresInMs: 31 * 24 * 3_600_000 }), RangeError);
     const lease = await client.lease(jane, { ...fields, metadata: { gateway: "eu-1" } });
     for (let number = 0; number < 10; number += 1) lease.spend(2, { metadata: { model: "small" } });
     lease.spend(5, { reference: "call-1" });

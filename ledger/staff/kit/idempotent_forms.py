@@ -48,7 +48,7 @@ from ledger.staff.kit.form_fields import Display, TextInput, as_json, as_typed, 
 from ledger.staff.kit.money_fields import HasCurrency, money
 from ledger.staff.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
 from ledger.staff.kit.rows import RowsField, TypedRows, unescaped, with_more_rows
-from ledger.values import FieldError, Integer
+from ledger.values import METADATA_TOO_LARGE, FieldError, Integer
 
 TYPES_IN_WORDS: Final = {
     "not-an-integer": "This must be a whole number.",
@@ -346,8 +346,9 @@ class RequestForm(KeyedForm, Generic[RecordT]):
         if error.code == "pattern":
             rule = rule_at(self.shape, error.pointer) or self._rules.get(self.field_of(error.pointer) or "", "")
             return error._replace(detail=f"This must be {rule}.") if rule else error
-        too_long = "This is too long." if error.detail.endswith(" bytes as JSON.") else error.detail
-        return error._replace(detail=TYPES_IN_WORDS.get(error.code, too_long))
+        if error.detail == METADATA_TOO_LARGE:
+            return error._replace(detail="This is too long.")
+        return error._replace(detail=TYPES_IN_WORDS.get(error.code, error.detail))
 
     @property
     def request(self) -> RecordT:

@@ -20,7 +20,7 @@ PER_BATCH = 1000
 
 
 def grow(entries: int, seed: int = 20) -> None:
-    """Add grants and spends until there are so many entries."""
+    """Add grants and spends until the ledger has this number of entries."""
     chance = random.Random(seed)
     number = 0
     while Entry.objects.count() < entries:

@@ -603,7 +603,7 @@ def exact_cost(prices: Prices, quantities: Mapping[str, Fraction]) -> Fraction:
 
 
 def quantities_for(prices: Prices, amount: int) -> dict[str, str]:
-    """Return quantities that cost so many credits, or nearly: of the component with the lowest price above 0."""
+    """Return quantities that cost this number of credits, or nearly: of the component with the lowest price above 0."""
     name = min((each for each in prices if prices[each].price), key=lambda each: Fraction(*prices[each]))
     parts = amount * prices[name].per * QUANTITY_PARTS // prices[name].price
     return {name: as_decimal(min(Fraction(parts, QUANTITY_PARTS), Fraction(MAX_AMOUNT)))}

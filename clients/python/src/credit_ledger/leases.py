@@ -42,6 +42,8 @@ LOG: Final = logging.getLogger("credit_ledger")
 TURNS_OF_A_REFILL: Final = 3
 """A batch whose outcome was unknown, the refill, and the smaller refill if the account has less."""
 LONGEST_PAUSE_S: Final = 30.0
+MAX_LIFE_MS: Final = 30 * 24 * 3_600_000
+"""How long a hold of a lease lives at most; the ledger takes 31 days, by its own clock."""
 CLEAN_UP_S: Final = 5.0
 """How long the last batches may keep a task that is being cancelled."""
 
@@ -72,8 +74,8 @@ def terms_of(
     margin_ms = expires_in_ms // 6 if margin_s is None else int(margin_s * 1_000)
     if not 1 <= amount <= most <= MAX_AMOUNT:
         raise ValueError(f"amount and most must be 1 <= amount <= most <= {MAX_AMOUNT}")
-    if not 0 <= margin_ms * 2 < expires_in_ms:
-        raise ValueError("expires_in_s must be more than twice margin_s")
+    if not 0 <= margin_ms * 2 < expires_in_ms <= MAX_LIFE_MS:
+        raise ValueError("expires_in_s must be more than twice margin_s, and at most 30 days")
     given = {name: value for name, value in fields.items() if value is not None}
     return Terms(holder, amount, most, expires_in_ms, margin_ms, given, rate)
 
@@ -213,11 +215,18 @@ class LeaseBase:
         return batch, calls.batch(mode="each", operations=operations, idempotency_key=batch.key)
 
     def _settled(self, batch: Batch, body: BatchBody) -> None:
-        with self._lock:
-            uncharged = self._state.settle(batch, body["results"], now_ms())
-            if self._journal is not None:
-                self._journal.settled(self._state)
-            self.error = None
+        uncharged: Sequence[Uncharged] = ()
+        try:
+            with self._lock:
+                uncharged = self._state.settle(batch, body["results"], now_ms())
+                if self._journal is not None:
+                    self._journal.settled(self._state)
+                self.error = None
+        finally:
+            # Also if the journal cannot be written: the state has forgotten them.
+            self._tell(uncharged)
+
+    def _tell(self, uncharged: Sequence[Uncharged]) -> None:
         for each in uncharged:
             try:
                 self._on_uncharged(each)
