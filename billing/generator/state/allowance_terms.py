@@ -58,7 +58,7 @@ MOST_UNITS: Final = 100
 MOST_STEPS: Final = 24
 """For how many instants the terms name parts."""
 MOST_AT_ONCE: Final = 100
-"""How many periods of the past an order grants at once; more are left to a run."""
+"""How many periods of the past an order grants at once, of those that have not expired; more are left to a run."""
 REASON: Final = "Plan allowance"
 log = logging.getLogger("billing.allowances")
 
@@ -304,7 +304,8 @@ def _wanted(
     coming: dict[str, _Coming] = {}
     waiting: set[str] = set()
     for n, (at, difference) in enumerate(_steps(items.allowances, held, now, since)):
-        is_for_run = (n == 0 and not grants_now) or len(difference.due) > MOST_AT_ONCE
+        begun = _spendable(holder, subscription, difference, now) if n == 0 and grants_now else difference
+        is_for_run = (n == 0 and not grants_now) or len(begun.due) > MOST_AT_ONCE
         if is_for_run or not _can_be_granted(subscription, difference, lots, waiting):
             waiting |= _rolling_over(difference)
             continue
@@ -312,7 +313,7 @@ def _wanted(
         if of is not None:
             coming.setdefault(of.span.credit_type, _Coming()).rhythm = of
             break
-        _add_parts(coming, difference if n else _spendable(holder, subscription, difference, now), lots, at)
+        _add_parts(coming, begun, lots, at)
     for each in coming.values():
         if each.rhythm is None:
             _find_rhythm(each)

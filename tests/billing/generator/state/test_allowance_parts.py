@@ -172,8 +172,7 @@ def test_a_change_that_takes_no_credit_back_cuts_the_claim_too() -> None:
     assert findings_of("credits", "ledger", "billing") == []
 
 
-def test_a_part_after_a_change_that_only_a_run_can_make_is_claimed_when_the_run_is_late() -> None:
-    """What rolls over is cut by a run; the plan after it grants by the clock."""
+def test_the_parts_of_a_plan_that_rolls_over_and_of_the_one_after_it_are_claimed_when_the_run_is_late() -> None:
     holder, subscription = ordered(plan_of(310, "31.00", MONTH, rollover_cap=20))
     run_at(holder, subscription, day(1))
     amend(subscription, day(1, 11), paused=True)
@@ -229,6 +228,18 @@ def test_an_order_that_begins_in_the_past_grants_at_once_what_has_not_expired() 
     spend_at(holder, day(4), 100)
     run_at(holder, subscription, day(4))
     assert [amount for *_, amount in claims(subscription)] == [0, 0, 100, 100]
+    assert findings_of("credits", "ledger", "billing") == []
+
+
+def test_an_order_that_began_more_than_a_hundred_periods_ago_grants_at_once_what_has_not_expired() -> None:
+    holder = unique("holder")
+    move(holder, day(7, 20))
+    plan = plan_of(100, "1.00", Interval(IntervalUnit.DAY))
+    subscription = SubscriptionFactory(customer=CustomerFactory(holder_id=holder).ref, plan=plan, started_at=day(1))
+    assert granted(holder) == [("07-20", 100)]
+    spend_at(holder, day(7, 21), 100)
+    run_at(holder, subscription, day(7, 21))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == [(day(1), day(7, 22))]
     assert findings_of("credits", "ledger", "billing") == []
 
 

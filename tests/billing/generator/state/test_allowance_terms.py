@@ -186,7 +186,6 @@ def test_an_amendment_for_the_past_cuts_what_the_ledger_has_granted_since() -> N
     ("change", "expected"),
     [
         ({"ends_at": day(3), "sets_end": True}, ["01-01", "02-01"]),
-        # The last period is cut, so a run grants its share.
         ({"ends_at": day(3, 15), "sets_end": True}, ["01-01", "02-01"]),
         ({"paused": True}, ["01-01"]),
     ],
