@@ -4,22 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from unfold.decorators import action
 
 from ledger import reads
 from ledger.models import EntryListing
-from ledger.operators.permissions import REFUND_SPEND, REISSUE_LOT, RELEASE_HOLD, REVERSE_TRANSFER, REVOKE_GRANT
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.entries import Entry
-from ledger.rules.instants import to_us
-from ledger.rules.kinds import KINDS, REFUNDABLE, taken_by
+from ledger.rules.kinds import KINDS
 from ledger.rules.rates import quantity_words
-from ledger.staff import operations
+from ledger.staff.entry_operations import EntryOperations
 from ledger.staff.entry_search import find, search, sums
 from ledger.staff.entry_tables import (
     amount_cell,
@@ -38,11 +34,11 @@ from ledger.staff.kit.bounded_reads import WINDOW_ROWS
 from ledger.staff.kit.cells import digits, mono
 from ledger.staff.kit.columns import Column, shortened
 from ledger.staff.kit.filters import choice, instant, text
-from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList
+from ledger.staff.kit.pages import Page, UncountedList
 from ledger.staff.kit.saved_lists import ListTotals
 from ledger.staff.links import account_link, entries_url, entry_link, rate_link, refusals_url
 from ledger.staff.related_entries import Related, arrivals, is_digest_right, is_hold, previous_digest
-from ledger.units import unit_of, units_of, with_units
+from ledger.units import units_of, with_units
 
 
 def _what_some_have(row: EntryListing) -> list[Any]:
@@ -107,7 +103,7 @@ def _previous_digest(row: Any) -> SafeString | str:
 
 
 @admin.register(EntryListing)
-class EntryAdmin(ReadOnlyAdmin):
+class EntryAdmin(EntryOperations):
     """What moved, newest first; searched by holder, reference and key."""
 
     entry = Column("Entry", lambda row: f"#{row.sequence}", "sequence", csv_title="Number")
@@ -158,7 +154,6 @@ class EntryAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     starts = "A grant makes the first entry: here, over REST, or by manage.py demo."
     change_form_outer_after_template = "admin/ledger/entries/entry_details.html"
-    actions_detail = ("refund", "revoke", "reissue", "release", "reverse")
     fieldsets = (
         (None, {"fields": (("kind_name", "signed_amount"), ("balance_after", "held_after"), ("account", "about"))}),
         ("Source and time", {"fields": (("actor", "reason"), ("reference", "key"), ("recorded", "effective"), "metadata_text")}),
@@ -201,76 +196,6 @@ class EntryAdmin(ReadOnlyAdmin):
         """Return the lots and entries that belong to it, and the refusals about it."""
         request.__dict__["_related"] = related = Related(row)
         return entry_details(row, related)
-
-    # What can be done about an entry ------------------------------------------------------------------
-
-    def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self._is_kind(request, object_id, *REFUNDABLE) and request.user.has_perm(REFUND_SPEND)
-
-    def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self._is_kind(request, object_id, *KINDS["revoke"].refers_to) and request.user.has_perm(REVOKE_GRANT)
-
-    def has_reissue_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self._is_kind(request, object_id, *KINDS["reissue"].refers_to) and request.user.has_perm(REISSUE_LOT)
-
-    def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        row = self.get_object(request, unquote(object_id)) if object_id else None
-        return row is not None and is_hold(row) and request.user.has_perm(RELEASE_HOLD)
-
-    def has_reverse_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        row = self.get_object(request, unquote(object_id)) if object_id else None
-        is_transfer = row is not None and row.kind == "transfer_out" and row.refers_to is None
-        return is_transfer and request.user.has_perm(REVERSE_TRANSFER)
-
-    def _is_kind(self, request: HttpRequest, object_id: str | None, *kinds: str) -> bool:
-        row = self.get_object(request, unquote(object_id)) if object_id else None
-        return row is not None and row.kind in kinds
-
-    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
-        """Hide the release of a closed hold, and the refund of a spend that was refunded in whole."""
-        row: Any = self.get_object(request, unquote(object_id))
-        related: Related | None = request.__dict__.get("_related")
-        if row is None or related is None:
-            return []
-        is_refunded = taken_by(row) > 0 and related.refunded == taken_by(row)
-        is_closed = related.hold is not None and not related.hold.is_open
-        return [name for name, is_over in (("refund", is_refunded), ("release", is_closed)) if is_over]
-
-    @action(description="Refund", icon="undo", permissions=["refund"])
-    def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Give credits of this spend back."""
-        row = self.row_of(request, object_id)
-        return operations.refund_view(self, request, row, refunded=Related(row).refunded)
-
-    @action(description="Revoke the rest", icon="block", permissions=["revoke"])
-    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Take back the unspent rest of this grant."""
-        row = self.row_of(request, object_id)
-        balance = reads.balance(row.holder_id, row.credit_type)
-        now_us = to_us(balance.as_of)
-        unspent = next((lot.remaining for lot in balance.lots if lot.grant == row.sequence and not lot.is_expired(now_us)), 0)
-        return operations.revoke_view(self, request, row, unspent=unspent)
-
-    @action(description="Change terms", icon="event_repeat", permissions=["reissue"])
-    def reissue(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Give what is left of the lot that this entry opened another expiry or priority."""
-        row = self.row_of(request, object_id)
-        balance = reads.balance(row.holder_id, row.credit_type)
-        lot = next((lot for lot in balance.lots if lot.grant == row.sequence), None)
-        return operations.reissue_view(self, request, row, lot=lot)
-
-    @action(description="Release", icon="lock_open", permissions=["release"])
-    def release(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Give back what this hold sets aside."""
-        row = self.row_of(request, object_id)
-        hold = Related(row).hold
-        assert hold is not None
-        return operations.release_view(self, request, row, how_it_stands=hold.sentence(unit_of(row.credit_type)))
-
-    @action(description="Reverse", icon="undo", permissions=["reverse"])
-    def reverse(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Take back what the other holder still has of this transfer."""
-        return operations.reverse_view(self, request, self.row_of(request, object_id))
 
 
 def entry_details(row: Any, related: Related) -> dict[str, Any]:

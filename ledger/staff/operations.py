@@ -18,8 +18,7 @@ from ledger.records import UseCase
 from ledger.rules.budget_states import SETTINGS
 from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
-from ledger.rules.kinds import KINDS, taken_by
-from ledger.rules.lots import Lot
+from ledger.rules.kinds import KINDS
 from ledger.rules.refusal_texts import are
 from ledger.rules.requests import (
     BudgetRequest,
@@ -31,11 +30,6 @@ from ledger.rules.requests import (
     IncomingTransfersRequest,
     OverdraftRequest,
     RecurringGrantRequest,
-    RefundRequest,
-    ReissueRequest,
-    ReleaseRequest,
-    ReversalRequest,
-    RevokeRequest,
     TransferRequest,
     VoidRequest,
 )
@@ -77,53 +71,6 @@ class OperationForm(RequestForm[RequestT]):
 CREDITS_OF_ENTRY: Final = StakeRule(lambda form, entry: [Stake(entry.credit_type, abs(entry.amount))])
 TAKES_BACK: Final = NoStake("It gives nobody anything: to give the credits again takes a grant, which has a stake.")
 SETS_TERMS: Final = NoStake("It moves no credits: it limits what the holder may do with credits that it has.")
-
-
-class RefundForm(OperationForm[RefundRequest], CreditAmountsForm[RefundRequest]):
-    """The form of a refund: an amount, or all."""
-
-    declared, use_case = RefundRequest, services.refund
-    stake = CREDITS_OF_ENTRY
-    shows = {"amount": Display(help="Empty for the whole rest."), **WHY}
-
-
-class RevokeForm(OperationForm[RevokeRequest], CreditAmountsForm[RevokeRequest]):
-    """The form of a revocation: an amount, or all."""
-
-    declared, use_case = RevokeRequest, services.revoke
-    stake = TAKES_BACK
-    shows = RefundForm.shows
-
-
-class ReissueForm(OperationForm[ReissueRequest]):
-    """Other terms for a lot."""
-
-    declared, use_case = ReissueRequest, services.reissue
-    stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, sum(amount for _, amount in entry.drawn))])
-    shows = {
-        "expires_at": Display(label="Expires at (UTC)", help="The new expiry; empty to keep the current one."),
-        "never_expires": Display(label="Or it never expires", words={True: "yes", False: "no"}, required=False),
-        "priority": Display(
-            help="The new priority; empty to keep the current one. The ledger uses lots with a lower number first."
-        ),
-        **WHY,
-    }
-
-
-class ReversalForm(OperationForm[ReversalRequest], CreditAmountsForm[ReversalRequest]):
-    """A reversal of a transfer: how much, or all."""
-
-    declared, use_case = ReversalRequest, services.reverse
-    stake = CREDITS_OF_ENTRY
-    shows = {"amount": Display(help="Empty for all that the other holder has left."), **WHY}
-
-
-class ReleaseForm(OperationForm[ReleaseRequest]):
-    """The form of a release of a hold."""
-
-    declared, use_case = ReleaseRequest, services.release
-    stake = NoStake("It gives no credits: those that were held are the holder's own.")
-    shows = WHY
 
 
 class RecipientForm(OperationForm[RequestT], CreditAmountsForm[RequestT]):
@@ -385,7 +332,7 @@ class EntryPage(FormPage[OperationForm[Any]]):
         return Done(
             f"{KINDS[entry.kind].title} #{entry.sequence}",
             f"{_change(entry)} for {entry.holder_id}",
-            _url_of(entry),
+            url_of(entry),
             entry.replayed,
         )
 
@@ -416,104 +363,15 @@ def _change(entry: Entry) -> str:
     return f"limit {unit.amount(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed_amount(entry.amount)
 
 
-def _account_of(row: EntryListing | reads.Balance) -> dict[str, Any]:
+def account_of(row: EntryListing | reads.Balance) -> dict[str, Any]:
     return {"holder_id": row.holder_id, "credit_type": row.credit_type}
 
 
-def _url_of(row: EntryListing | Entry) -> str:
+def url_of(row: EntryListing | Entry) -> str:
     return entry_url(row.holder_id, row.credit_type, row.sequence)
 
 
-# About an entry --------------------------------------------------------------------------------------
-
-
-def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing, *, refunded: int) -> HttpResponse:
-    """Show the form of a refund of this spend or capture, of which `refunded` is refunded already, or execute it."""
-    left, unit = taken_by(spend) - refunded, unit_of(spend.credit_type)
-    before = f"; earlier refunds returned {unit.number(refunded)}" if refunded else ""
-    return EntryPage(
-        form=RefundForm,
-        fixed=_account_of(spend) | {"spend": spend.sequence},
-        title=f"Refund {spend.kind} #{spend.sequence} of {spend.holder_id}",
-        button="Refund",
-        initial={"amount": left or None},
-        explanation=(
-            f"The entry took {unit.amount(taken_by(spend))}{before}. You can refund {unit.number(left)}. "
-            f"The credits return to their lots."
-        ),
-        back=_url_of(spend),
-    ).view(model_admin, request)
-
-
-def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryListing, *, unspent: int) -> HttpResponse:
-    """Show the form of a revocation of what is unspent of the lot of this grant or reissue, or do it."""
-    unit = unit_of(grant.credit_type)
-    added = grant.amount or sum(amount for _, amount in grant.drawn)
-    return EntryPage(
-        form=RevokeForm,
-        fixed=_account_of(grant) | {"grant": grant.sequence},
-        title=f"Revoke the rest of {grant.kind} #{grant.sequence} of {grant.holder_id}",
-        button="Revoke",
-        initial={"amount": unspent or None},
-        explanation=(
-            f"The {grant.kind} added {unit.amount(added)}; {unit.number(unspent)} {are(unspent, unit)} unspent. "
-            f"Revoking takes back only unspent credits."
-        ),
-        back=_url_of(grant),
-    ).view(model_admin, request)
-
-
-def reissue_view(model_admin: ReadOnlyAdmin, request: HttpRequest, opening: EntryListing, *, lot: Lot | None) -> HttpResponse:
-    """Show the form of other terms for the lot that this entry opened, or do it; without a lot nothing is left of it."""
-    unit = unit_of(opening.credit_type)
-    terms = ""
-    if lot is not None:
-        expires = "never expires" if lot.expires_at is None else f"expires at {lot.expires_at:%Y-%m-%d %H:%M} UTC"
-        terms = f", which {expires} and has priority {lot.priority}"
-    left = 0 if lot is None else lot.remaining
-    return EntryPage(
-        form=ReissueForm,
-        fixed=_account_of(opening) | {"lot": opening.sequence},
-        title=f"Change the terms of lot #{opening.sequence} of {opening.holder_id}",
-        button="Change",
-        explanation=(
-            f"{unit.amount(left)} {are(left, unit)} left in the lot{terms}. The lot closes, and these credits form a new lot "
-            f"with the new terms. Held credits keep their terms."
-        ),
-        back=_url_of(opening),
-    ).view(model_admin, request)
-
-
-def reverse_view(model_admin: ReadOnlyAdmin, request: HttpRequest, transfer: EntryListing) -> HttpResponse:
-    """Show the form of a reversal of this transfer, or do it."""
-    assert transfer.counterpart is not None
-    other = transfer.counterpart["holder_id"]
-    return EntryPage(
-        form=ReversalForm,
-        fixed=_account_of(transfer) | {"transfer": transfer.sequence, "to": other},
-        title=f"Reverse transfer #{transfer.sequence} of {transfer.holder_id}",
-        button="Reverse",
-        explanation=(
-            f"The transfer moved {unit_of(transfer.credit_type).amount(-transfer.amount)} to {other}. A reversal "
-            f"takes back what {other} still has of it, and gives it back to the lots that it came from."
-        ),
-        back=_url_of(transfer),
-    ).view(model_admin, request)
-
-
-def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, hold: EntryListing, *, how_it_stands: str) -> HttpResponse:
-    """Show the form of a release of this hold, or execute it."""
-    return EntryPage(
-        form=ReleaseForm,
-        fixed=_account_of(hold) | {"hold": hold.sequence},
-        title=f"Release hold #{hold.sequence} of {hold.holder_id}",
-        button="Release",
-        explanation=f"{how_it_stands} The held credits return to their lots.",
-        back=_url_of(hold),
-    ).view(model_admin, request)
-
-
-# About an account ------------------------------------------------------------------------------------
+# The pages --------------------------------------------------------------------------------------------
 
 
 def grant_view(
@@ -532,7 +390,7 @@ def grant_view(
 
 def _of_account(account: reads.Balance, **page: Any) -> EntryPage:
     """Return the page of a form about this account, to whose page it returns."""
-    return EntryPage(fixed=_account_of(account), back=account_url(account.holder_id, account.credit_type), **page)
+    return EntryPage(fixed=account_of(account), back=account_url(account.holder_id, account.credit_type), **page)
 
 
 def overdraft_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:

@@ -13,7 +13,7 @@ from billing.rating.names import Names
 from ledger import values
 from ledger.records import Shape, shape_of
 from ledger.signals import alert_pages
-from ledger.staff import operations, rates
+from ledger.staff import entry_operations, operations, rates
 from ledger.staff.credit_amounts import CreditNumberField
 from ledger.staff.kit.form_fields import Display, UTCField, YesNoField
 from ledger.staff.kit.idempotent_forms import RequestForm, declared_at, sentence
@@ -23,7 +23,7 @@ from ledger.values import AppliesTo, Boolean, ByComponent, Choice, Integer, List
 
 pytestmark = pytest.mark.django_db
 
-MODULES = (alert_pages, amendments, coupons, customers, operations, plans, rates, subscriptions)
+MODULES = (alert_pages, amendments, coupons, customers, entry_operations, operations, plans, rates, subscriptions)
 FORMS = {
     each
     for module in MODULES
