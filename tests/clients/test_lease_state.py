@@ -1,11 +1,12 @@
 """What a lease decides and sends, in random lives beside a ledger of a few lines."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from credit_ledger.lease_state import LeaseState, Terms, UnitPrice
+from credit_ledger.lease_state import LeaseExhausted, LeaseState, Terms, UnitPrice, Use
 from tests.clients.lease_world import CASES, Life, problem, text_of_cases
 from tests.parts import spread
 
@@ -70,6 +71,49 @@ def test_a_hold_that_a_dearer_rate_has_made_too_large_is_given_back() -> None:
         ("release", None),
         ("hold", {"input": "11.111111"}),
     ]
+
+
+def test_a_rate_that_becomes_free_is_asked_for_its_prices_and_holds_nothing() -> None:
+    state = opened("chat")
+    use, quantities = Use(by_quantities=True), {"input": Fraction(3)}
+    first = state.next_batch(0)
+    assert first is not None
+    state.settle(first, [held(100, version=1)], 0)
+    state.learn_prices({2: {"input": UnitPrice(0, 1)}})
+    assert state.is_free
+    of_the_hold, decision = state.decide(0, use, quantities=quantities)
+    assert of_the_hold is not None
+    assert decision.amount == 3, "the price of the hold"
+    state.take(of_the_hold, use, 3, quantities=quantities)
+    ended = 55_000
+    batch = state.next_batch(ended)
+    assert batch is not None
+    assert [each["operation"] for each in batch.operations] == ["capture", "release"], "no hold, which would hold nothing"
+    results: list[dict[str, Any]] = [
+        {"status": 201, "body": {"sequence": 8, "amount": 0, "effective_at": "2027-01-01T00:00:55Z"}}
+    ] * 2
+    assert state.settle(batch, results, ended) == []
+    for time_ms in (ended + 1_001, ended + 31_000):
+        state.learn_prices({2: {"input": UnitPrice(0, 1)}})
+        with pytest.raises(LeaseExhausted, match="costs nothing is not held") as refused:
+            state.decide(time_ms, use, quantities=quantities)
+        assert refused.value.requested == 0
+        assert (state.next_batch(time_ms), state.needs_prices, state.is_due(time_ms)) == (None, True, False)
+    state.learn_prices({3: {"input": UnitPrice(2, 1)}})
+    state.ask_for(1)
+    again = state.next_batch(ended + 32_000)
+    assert again is not None
+    assert [(each["operation"], each["quantities"]) for each in again.operations] == [("hold", {"input": "50"})]
+
+
+def test_a_hold_of_nothing_says_that_the_rate_has_become_free() -> None:
+    state = opened("chat")
+    batch = state.next_batch(0)
+    assert batch is not None
+    state.settle(batch, [held(0, version=2)], 0)
+    assert (state.holds, state.needs_prices) == ([], True)
+    state.close()
+    assert not state.needs_prices
 
 
 def test_a_release_that_is_refused_is_not_sent_for_ever() -> None:

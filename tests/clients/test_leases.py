@@ -95,6 +95,31 @@ def test_quantities_are_priced_as_the_ledger_prices_their_capture(client: Client
     assert lease.decided == lease.captured == 25
 
 
+def test_a_rate_that_is_free_for_a_while_stops_no_lease(client: Client, new_holder: Callable[[], str]) -> None:
+    jane = new_holder()
+    rate = f"chat.{jane[-20:]}"
+    client.publish_rate(ref=rate, price=1, per=1)
+    client.grant(jane, amount=100)
+    with client.lease(jane, amount=10, rate=rate, flush_every_s=NEVER_S) as lease:
+        client.publish_rate(ref=rate, price=0, per=1)
+        assert lease.spend(quantities={"quantity": 9}).amount == 9, "the price of the hold"
+        with pytest.raises(LeaseExhausted):
+            lease.spend(quantities={"quantity": 5})
+        lease.refill(5)
+        with pytest.raises(LeaseExhausted, match="costs nothing") as refused:
+            lease.spend(quantities={"quantity": 5})
+        assert (refused.value.requested, lease.refill(5)) == (0, 1)
+        client.publish_rate(ref=rate, price=2, per=1)
+        lease.refill(10)
+        lease.refill(10)
+        assert lease.spend(quantities={"quantity": 5}).amount == 10
+    assert used(client, jane) == [("capture", 9), ("capture", 10)]
+    client.publish_rate(ref=rate, price=0, per=1)
+    with pytest.raises(LeaseExhausted, match="costs nothing"):
+        client.lease(jane, amount=10, rate=rate)
+    assert client.balance(jane)["available"] == 81
+
+
 def test_a_key_is_decided_once_and_charged_once(client: Client, new_holder: Callable[[], str]) -> None:
     jane = new_holder()
     client.grant(jane, amount=100)

@@ -100,7 +100,18 @@ def test_what_follows_each_answer(package: Package) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["calls", "pages", "hold", "follow", "large", "lease", "lease_by_a_rate", "lease_whose_hold_is_ended"]
+    "name",
+    [
+        "calls",
+        "pages",
+        "hold",
+        "follow",
+        "large",
+        "lease",
+        "lease_by_a_rate",
+        "lease_by_a_rate_that_is_free",
+        "lease_whose_hold_is_ended",
+    ],
 )
 def test_calls_lists_holds_and_leases(scenario: Scenario, name: str) -> None:
     scenario.run(name)

@@ -74,7 +74,7 @@ export class Client {
    * what was decided, and releases what was not used. If the process dies, at most `most` credits stay held until the hold expires, and what
    * was not captured is not charged.
    */
-  lease(holder: string, fields: LeaseFields): Promise<Lease> {
+  async lease(holder: string, fields: LeaseFields): Promise<Lease> {
     return new Lease(this, holder, fields).open();
   }
 

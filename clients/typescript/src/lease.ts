@@ -84,6 +84,9 @@ export class Lease {
     if (terms.rate !== null) {
       await this.#learnPrices();
     }
+    if (this.#state.isFree) {
+      throw new LeaseExhausted(0, 0, null);
+    }
     const price = terms.rate === null ? { amount: 1 } : { rate: terms.rate, quantities: this.#state.quantitiesFor(1) };
     const askedMs = nowMs();
     // A dry run tells the time of the ledger, and whether it would give the lease a credit.
@@ -210,6 +213,9 @@ export class Lease {
   async #send(): Promise<boolean> {
     const batch = this.#state.nextBatch(nowMs());
     if (batch === null) {
+      if (this.#state.needsPrices) {
+        await this.#learnPrices();
+      }
       return false;
     }
     try {

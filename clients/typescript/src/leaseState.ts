@@ -22,14 +22,15 @@ const UNITS_OF_A_PART = 10n ** 6n;
 /** The lease has too few credits left for this decision. Nothing was decided, and nothing was sent. */
 export class LeaseExhausted extends CreditLedgerError {
   constructor(
-    /** What the decision needs. */
+    /** What the decision needs; 0 if the rate costs nothing now, and there is nothing to hold. */
     readonly requested: number,
     /** The most that a decision can take now. */
     readonly left: number,
     /** Why the ledger refused the last refill, such as InsufficientCredits or BudgetExceeded; null if it did not. */
     readonly problem: Problem | null,
   ) {
-    const why = problem === null ? "" : ` The ledger refused more: ${problem.message}`;
+    const refused = problem === null ? "" : ` The ledger refused more: ${problem.message}`;
+    const why = requested === 0 ? " What costs nothing is not held: spend it by a call." : refused;
     super(`The lease has ${left} credits left, and ${requested} are needed.${why}`);
   }
 }
@@ -164,7 +165,7 @@ export class LeaseState {
   #used = 0;
   #pauseMs = 0;
   #notBeforeMs = 0;
-  /** Whether a refill was refused because the rate has become more expensive. */
+  /** Whether the rate may have a newer version: it has become more expensive, or the known one costs nothing. */
   #isOutdated = false;
   #server: { readonly micros: bigint; readonly atMs: number } | null = null;
   /** The ledger refuses the batch as a whole: nothing is decided until it takes it. */
@@ -221,6 +222,8 @@ export class LeaseState {
         return { amount: cost, left: this.left(nowMs), repeated: false };
       }
     }
+    // The price of a hold of before says nothing about the next.
+    cost = typeof wanted !== "number" && this.isFree ? 0 : cost;
     this.#need(cost);
     throw new LeaseExhausted(cost, this.left(nowMs), this.problem);
   }
@@ -244,10 +247,13 @@ export class LeaseState {
     }
   }
 
-  /** Remember a decision for which the next refill is to be large enough; one above `most` never fits. */
+  /**
+   * Remember a decision for which the next refill is to be large enough; one above `most` never fits. One that costs nothing also needs
+   * a hold, to be captured.
+   */
   #need(amount: number): void {
     if (amount <= this.terms.most) {
-      this.#needed = Math.max(this.#needed, amount);
+      this.#needed = Math.max(this.#needed, amount, 1);
     }
   }
 
@@ -260,13 +266,19 @@ export class LeaseState {
 
   /** True if the rate has a version that is not known: a hold by it is not used until `learnPrices`. */
   get needsPrices(): boolean {
-    return this.#isOutdated || this.#holds.some((each) => each.version !== null && !this.#prices.has(each.version));
+    const isUnknown = this.#holds.some((each) => each.version !== null && !this.#prices.has(each.version));
+    return !this.#isClosed && (this.#isOutdated || isUnknown);
   }
 
   /** Learn the prices of a version of the rate. */
   learnPrices(version: number, prices: Prices): void {
     this.#prices.set(version, prices);
     this.#isOutdated = false;
+  }
+
+  /** True if the newest version of the rate costs nothing, so that no quantities are worth a hold. */
+  get isFree(): boolean {
+    return this.#prices.size > 0 && [...this.#newestPrices().values()].every((each) => each.price === 0n);
   }
 
   #newestPrices(): Prices {
@@ -305,7 +317,11 @@ export class LeaseState {
     if (this.#sent !== null) {
       return this.#sent;
     }
-    const [wanted, keepsNewest] = this.#refill(nowMs);
+    let [wanted, keepsNewest] = this.#refill(nowMs);
+    if (wanted > 0 && this.isFree) {
+      this.#waitForAPrice(nowMs);
+      wanted = 0;
+    }
     this.#retire(nowMs, wanted > 0, keepsNewest);
     const costed = this.#late.splice(0, MAX_CAPTURES);
     if (this.#addCaptures(costed)) {
@@ -407,6 +423,14 @@ export class LeaseState {
     this.#isAsked = false;
   }
 
+  /** Ask for the prices again instead of a refill, and not before a pause once more. */
+  #waitForAPrice(nowMs: number): void {
+    this.#isOutdated = true;
+    this.#pause(nowMs);
+    this.#needed = 0;
+    this.#isAsked = false;
+  }
+
   /** Stop to use the holds that end soon; for a refill, also the older ones, and the newest if it is too small. */
   #retire(nowMs: number, isRefill: boolean, keepsNewest: boolean): void {
     const usable = this.#usable(nowMs);
@@ -454,6 +478,11 @@ export class LeaseState {
     const [endsMs, lifeMs] = endOf(batch, entry);
     // A rate that has just become more expensive holds more than was meant.
     const isTooLarge = -entry.amount > this.terms.most;
+    if (entry.amount === 0) {
+      // The rate has become free. Nothing can be taken from such a hold, which ends at its expiry.
+      this.#isOutdated = true;
+      return;
+    }
     const version = entry.rating?.version ?? null;
     this.#holds.push({ sequence: entry.sequence, left: -entry.amount, endsMs, lifeMs, version, groups: new Map(), isUsed: false, isRetired: isTooLarge });
     this.#isAsked ||= isTooLarge;

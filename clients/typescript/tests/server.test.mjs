@@ -21,7 +21,7 @@ const SCENARIOS = {
     await client.grant(jane, { amount: 1_000 });
     const uncharged = [];
     const fields = { amount: 100, most: 200, flushEveryMs: 3_600_000, onUncharged: (each) => uncharged.push(each) };
-    assert.throws(() => client.lease(jane, { ...fields, expiresInMs: 31 * 24 * 3_600_000 }), RangeError);
+    await assert.rejects(client.lease(jane, { ...fields, expiresInMs: 31 * 24 * 3_600_000 }), RangeError);
     const lease = await client.lease(jane, { ...fields, metadata: { gateway: "eu-1" } });
     for (let number = 0; number < 10; number += 1) lease.spend(2, { metadata: { model: "small" } });
     lease.spend(5, { reference: "call-1" });
@@ -58,6 +58,26 @@ const SCENARIOS = {
     await lease.close();
     assert.deepEqual((await used()).map(([, amount]) => amount), [5, 2, 18]);
     assert.equal(lease.captured, 25);
+  },
+
+  async lease_by_a_rate_that_is_free() {
+    const rate = `chat.${jane.slice(-20)}`;
+    await client.publishRate({ ref: rate, price: 1, per: 1 });
+    await client.grant(jane, { amount: 100 });
+    const lease = await client.lease(jane, { amount: 10, rate, flushEveryMs: 3_600_000 });
+    await client.publishRate({ ref: rate, price: 0, per: 1 });
+    lease.spend({ quantity: 9 });
+    assert.ok((await lease.refill(5)) < 5);
+    assert.throws(() => lease.spend({ quantity: 5 }), (e) => e instanceof LeaseExhausted && e.requested === 0 && /costs nothing/.test(e.message));
+    assert.ok((await lease.refill(5)) < 5);
+    await client.publishRate({ ref: rate, price: 2, per: 1 });
+    await lease.refill(10);
+    await lease.refill(10);
+    assert.equal(lease.spend({ quantity: 5 }).amount, 10);
+    await lease.close();
+    assert.deepEqual((await used()).map(([, amount]) => amount), [9, 10]);
+    await client.publishRate({ ref: rate, price: 0, per: 1 });
+    await assert.rejects(client.lease(jane, { amount: 10, rate }), LeaseExhausted);
   },
 
   async lease_through_lost_answers() {

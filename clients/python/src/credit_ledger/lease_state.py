@@ -39,13 +39,15 @@ class LeaseExhausted(CreditLedgerError):
     """The lease has too few credits left for this decision. Nothing was decided, and nothing was sent.
 
     Args:
-        requested: what the decision needs.
+        requested: what the decision needs; 0 if the rate costs nothing now, and there is nothing to hold.
         left: the most that a decision can take now.
         problem: why the ledger refused the last refill, such as InsufficientCredits or BudgetExceeded; None if it did not.
     """
 
     def __init__(self, *, requested: int, left: int, problem: Problem | None) -> None:
         why = "" if problem is None else f" The ledger refused more: {problem}"
+        if requested == 0:
+            why = " What costs nothing is not held: spend it by a call."
         super().__init__(f"The lease has {left} credits left, and {requested} are needed.{why}")
         self.requested = requested
         self.left = left
@@ -222,7 +224,7 @@ class LeaseState:
         self._pause_ms = 0
         self._not_before_ms = 0
         self._is_outdated = False
-        """Whether a refill was refused because the rate has become more expensive."""
+        """Whether the rate may have a newer version: it has become more expensive, or the known one costs nothing."""
         self._server: tuple[datetime, int] | None = None
 
     # Deciding --------------------------------------------------------------------------------------------
@@ -256,6 +258,8 @@ class LeaseState:
             if cost <= held.left:
                 rest = [each.left - (cost if each is held else 0) for each in self._usable(now_ms)]
                 return held, Decision(cost, max(rest))
+        # The price of a hold of before says nothing about the next.
+        cost = 0 if quantities is not None and self.is_free else cost
         self._need(cost)
         raise LeaseExhausted(requested=cost, left=self.left(now_ms), problem=self.problem)
 
@@ -276,9 +280,12 @@ class LeaseState:
                 self._keys.popitem(last=False)
 
     def _need(self, amount: int) -> None:
-        """Remember a decision for which the next refill is to be large enough; one above `most` never fits."""
+        """Remember a decision for which the next refill is to be large enough; one above `most` never fits.
+
+        One that costs nothing also needs a hold, to be captured.
+        """
         if amount <= self.terms.most:
-            self._needed = max(self._needed, amount)
+            self._needed = max(self._needed, amount, 1)
 
     def _usable(self, now_ms: int) -> Iterator[Held]:
         """Yield the holds that can be decided against, the oldest first."""
@@ -291,12 +298,18 @@ class LeaseState:
     @property
     def needs_prices(self) -> bool:
         """True if the rate has a version that is not known: a hold by it is not used until `learn_prices`."""
-        return self._is_outdated or any(each.version not in (None, *self.prices) for each in self.holds)
+        is_unknown = any(each.version not in (None, *self.prices) for each in self.holds)
+        return not self.is_closed and (self._is_outdated or is_unknown)
 
     def learn_prices(self, prices: Mapping[int, Prices]) -> None:
         """Learn the prices of versions of the rate, the newest among them."""
         self.prices.update(prices)
         self._is_outdated = False
+
+    @property
+    def is_free(self) -> bool:
+        """True if the newest version of the rate costs nothing, so that no quantities are worth a hold."""
+        return bool(self.prices) and not any(each.price for each in self._newest_prices().values())
 
     def _newest_prices(self) -> Prices:
         return self.prices[max(self.prices)] if self.prices else {}
@@ -328,6 +341,9 @@ class LeaseState:
         if self.sent is not None:
             return self.sent
         size, keeps_newest = self._refill(now_ms)
+        if size > 0 and self.is_free:
+            self._wait_for_a_price(now_ms)
+            size = 0
         self._retire(now_ms, all_but_newest=size > 0, newest=not keeps_newest)
         operations: list[tuple[dict[str, Any], int]] = list(self._spends())
         is_whole = self._add_captures(operations)
@@ -405,6 +421,12 @@ class LeaseState:
         self._limit, self._used, self._used_since_ms = None, 0, now_ms
         self._needed, self._is_asked = 0, False
 
+    def _wait_for_a_price(self, now_ms: int) -> None:
+        """Ask for the prices again instead of a refill, and not before a pause once more."""
+        self._is_outdated = True
+        self._pause(now_ms)
+        self._needed, self._is_asked = 0, False
+
     def _retire(self, now_ms: int, *, all_but_newest: bool, newest: bool) -> None:
         """Stop to use the holds that end soon; for a refill, also the older ones, and the newest if it is too small."""
         usable = list(self._usable(now_ms)) if not self.is_halted else self.holds
@@ -439,6 +461,10 @@ class LeaseState:
         ends_ms, life_ms = _end_of(batch, entry)
         version = (entry.get("rating") or {}).get("version")
         amount = -entry["amount"]
+        if amount == 0:
+            # The rate has become free. Nothing can be taken from such a hold, which ends at its expiry.
+            self._is_outdated = True
+            return
         # A rate that has just become more expensive holds more than was meant.
         is_too_large = amount > self.terms.most
         self.holds.append(Held(entry["sequence"], amount, ends_ms, life_ms, version, is_retired=is_too_large))

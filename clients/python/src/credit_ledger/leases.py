@@ -291,6 +291,7 @@ class Lease(LeaseBase):
 
         Raises:
             InsufficientCredits, Problem: the ledger refuses it.
+            LeaseExhausted: the rate costs nothing, and there is nothing to hold.
             OutcomeUnknown, Unreachable: as every call.
         """
         try:
@@ -298,6 +299,8 @@ class Lease(LeaseBase):
                 pass
             if self._state.terms.rate is not None:
                 self._learn_prices()
+            if self._state.is_free:
+                raise LeaseExhausted(requested=0, left=0, problem=None)
             asked_ms = now_ms()
             self._state.learn_time(self._client.send(time_call(self._state))["effective_at"], asked_ms)
             if self.refill() < 1:
@@ -370,6 +373,8 @@ class Lease(LeaseBase):
         with self._sending:
             following = self._next_call()
             if following is None:
+                if self._state.needs_prices:
+                    self._learn_prices()
                 return False
             batch, call = following
             try:
@@ -459,6 +464,8 @@ class AsyncLease(LeaseBase):
             pass
         if self._state.terms.rate is not None:
             await self._learn_prices()
+        if self._state.is_free:
+            raise LeaseExhausted(requested=0, left=0, problem=None)
         asked_ms = now_ms()
         self._state.learn_time((await self._client.send(time_call(self._state)))["effective_at"], asked_ms)
         if await self.refill() < 1:
@@ -486,6 +493,8 @@ class AsyncLease(LeaseBase):
         async with self._sending:
             following = self._next_call()
             if following is None:
+                if self._state.needs_prices:
+                    await self._learn_prices()
                 return False
             batch, call = following
             try:
