@@ -2,7 +2,7 @@
 
 from typing import Final
 
-VERSION: Final = "0.2.1"
+VERSION: Final = "0.2.2"
 
 
 def release_of(version: str) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ from ledger import applications, conf
 from ledger.database.checks import is_so
 from ledger.database.cluster import NoCluster
 
-FUNCTIONS_FILE: Final = Path(__file__).with_name("distributed.sql")
+FUNCTIONS_FILES: Final = sorted(Path(__file__).parent.glob("distributed*.sql"))
+"""distributed.sql, and then those of later migrations by their numbers, with the functions that they change."""
 ENTRIES: Final = "ledger_entry"
 BESIDE_ENTRIES: Final = ("ledger_recurring_grant", "ledger_budget_counter", "ledger_usage")
 """The tables whose rows are on the node of the entries of their holders."""
@@ -111,7 +112,8 @@ def _distribute_tables(cursor: Any) -> Iterator[str]:
         if not _is_distributed(cursor, table):
             cursor.execute("SELECT create_reference_table(%s)", [table])
             yield f"{table}: copied to all nodes, and kept the same there"
-    cursor.execute(FUNCTIONS_FILE.read_text(encoding="utf-8"))
+    for file in FUNCTIONS_FILES:
+        cursor.execute(file.read_text(encoding="utf-8"))
     if not _is_distributed(cursor, ENTRIES):
         with transaction.atomic(using=cursor.db.alias):
             for statement in DISTRIBUTE_ENTRIES:

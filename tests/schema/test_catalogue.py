@@ -214,6 +214,7 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_lots_apply": "i",
         "ledger_count_entry": "v",
         "ledger_budget_counters": "s",
+        "ledger_budget_in_force": "i",
         "ledger_sum_usage": "v",
         "ledger_usage_of": "s",
         "ledger_refuse_closed_day": "v",

@@ -1,14 +1,15 @@
 """The functions of a cluster that replace those of one node are well-formed: PostgreSQL without Citus takes them too."""
 
 import re
-from pathlib import Path
 
 import pytest
 from django.db import connection
 
+from ledger.cluster.distribution import FUNCTIONS_FILES
+
 pytestmark = [pytest.mark.django_db, pytest.mark.one_node("it replaces them on one node, in a transaction that is rolled back")]
 
-SQL = (Path(__file__).parents[2] / "ledger/cluster/distributed.sql").read_text()
+SQL = "".join(path.read_text() for path in FUNCTIONS_FILES)
 FUNCTIONS = re.findall(r"^CREATE (?:OR REPLACE )?FUNCTION (\w+)(.*?)^END \$\$;", SQL, re.MULTILINE | re.DOTALL)
 
 

@@ -13,7 +13,7 @@ from ledger.version import VERSION, release_of
 from tests.deployment.servers import ROOT
 
 LISTING = Path(__file__).with_name("released.txt")
-FUNCTIONS_OF_CLUSTERS = "ledger/cluster/distributed.sql"
+CLUSTER = "ledger/cluster"
 
 
 def listed() -> dict[str, str]:
@@ -28,7 +28,7 @@ def present() -> dict[str, str]:
     files = [
         path for folder in folders for path in folder.iterdir() if path.suffix in {".py", ".sql"} and path.stem != "__init__"
     ]
-    files.append(ROOT / FUNCTIONS_OF_CLUSTERS)
+    files += (ROOT / CLUSTER).glob("*.sql")
     return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -39,7 +39,7 @@ def test_no_released_file_has_changed_and_each_file_has_its_line() -> None:
 
 
 def test_control_the_listing_has_each_application_and_the_file_that_makes_its_tables() -> None:
-    folders = {path.rpartition("/")[0] for path in listed()} - {FUNCTIONS_OF_CLUSTERS.rpartition("/")[0]}
+    folders = {path.rpartition("/")[0] for path in listed()} - {CLUSTER}
     assert len(folders) == len(own_digests()) >= 10
     for folder in folders:
         assert {f"{folder}/{FIRST}.py", f"{folder}/schema.sql"} <= listed().keys()
