@@ -41,6 +41,18 @@ class BillingConfig(AppConfig):
     name = "billing"
     verbose_name = "Billing"
     default_auto_field = "django.db.models.BigAutoField"
+    operators_pages = (
+        "billing.admin.catalogue",
+        "billing.admin.credit_notes",
+        "billing.admin.customers",
+        "billing.admin.invoice_payments",
+        "billing.admin.invoices",
+        "billing.admin.meters",
+        "billing.admin.runs",
+        "billing.admin.sellers",
+        "billing.admin.subscriptions",
+        "billing.admin.taxes",
+    )
 
     def ready(self) -> None:
         """Register billing's parts: chains for the audit and its anchor, sections of pages, a letterhead.

@@ -18,6 +18,7 @@ class LedgerApplication(AppConfig):
     Args:
         needs: the applications without which it does not work.
         calls: the module whose `urlpatterns` are its calls, below the same address as the ledger's; empty for none.
+        operators_pages: the modules of its pages for operators, which are loaded where `ledger.staff` is installed.
         permissions: the module that declares its permissions; empty for none.
         tables_on_all_nodes: the tables that a process on any node of a cluster reads, without entries; each node has a copy.
     """
@@ -25,6 +26,7 @@ class LedgerApplication(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
     needs: ClassVar[tuple[str, ...]] = ("ledger",)
     calls: ClassVar[str] = ""
+    operators_pages: ClassVar[tuple[str, ...]] = ()
     permissions: ClassVar[str] = ""
     tables_on_all_nodes: ClassVar[tuple[str, ...]] = ()
 
@@ -42,6 +44,13 @@ class LedgerApplication(AppConfig):
 def call_modules() -> list[ModuleType]:
     """Return the modules of the calls of all installed applications, in the order of INSTALLED_APPS."""
     return [import_module(each.calls) for each in _installed_applications() if each.calls]
+
+
+def load_operators_pages() -> None:
+    """Import the operators' pages of all installed applications, also of billing: each registers itself with Django's admin."""
+    for config in apps.get_app_configs():
+        for name in getattr(config, "operators_pages", ()):
+            import_module(name)
 
 
 def permission_modules() -> list[ModuleType]:

@@ -21,6 +21,7 @@ class DunningConfig(applications.LedgerApplication):
     verbose_name = "Mails and reminders"
     needs = ("ledger", "billing")
     calls = "billing.dunning.urls"
+    operators_pages = ("billing.dunning.mail_pages",)
     permissions = "billing.dunning.permissions"
 
     def ready(self) -> None:

@@ -45,7 +45,8 @@ from billing.rating.values import Ref, Used
 from ledger.database.statements import Loader, Statement, fetch_rows, integer, parameter
 from ledger.database.transactions import own_or_joined
 from ledger.records import Record
-from ledger.services import holders_time, overage_used
+from ledger.services import holders_time
+from ledger.services.overage import overage_used
 from ledger.services.rated_use import rated_use
 from ledger.values import Metadata, Text, Time
 

@@ -35,6 +35,12 @@ class PaymentsConfig(applications.LedgerApplication):
     verbose_name = "Packs and payments"
     needs = ("ledger", "billing")
     calls = "billing.payments.api.urls"
+    operators_pages = (
+        "billing.payments.intent_pages",
+        "billing.payments.pack_pages",
+        "billing.payments.purchase_pages",
+        "billing.payments.topup_pages",
+    )
     permissions = "billing.payments.permissions"
 
     def ready(self) -> None:

@@ -22,6 +22,7 @@ from ledger.database.locks import Lock, holder_lock
 from ledger.database.transactions import locked_transaction
 from ledger.errors import LedgerError, Misuse, RevocationExceedsGrant
 from ledger.services import earlier_entries
+from ledger.services.claims import claim_under
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +218,7 @@ def _claim(holder: Lock, purchase: Purchase, granted: Entries, amount: int, key:
     lots = [lot for grant in granted for lot in _lots_of(holder, purchase, grant["sequence"])]
     if not (amount and lots):
         return []
-    entry = ledger.claim_under(
+    entry = claim_under(
         holder,
         lots=lots,
         amount=amount,
@@ -267,11 +268,7 @@ def _lot_now(holder: Lock, purchase: Purchase, grant: int) -> int:
 
 def _lots_of(holder: Lock, purchase: Purchase, grant: int) -> list[int]:
     """Return the lots that had a grant's credits one after the other."""
-    account = journal.read(holder, purchase.holder_id, purchase.credit_type)
-    lots = [grant]
-    while (closing := earlier_entries.last_closing(account, lots[-1])) is not None and closing.kind == "reissue":
-        lots.append(closing.sequence)
-    return lots
+    return earlier_entries.lots_after(journal.read(holder, purchase.holder_id, purchase.credit_type), grant)
 
 
 def _entry_fields(purchase: Purchase, pack: Pack) -> dict[str, Any]:

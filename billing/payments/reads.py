@@ -14,7 +14,7 @@ from billing.models.columns import first_of
 from billing.payments.models import DuePurchase, Pack, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
 from billing.rating.money import round_half_up
 from billing.reads.pages import page, within
-from ledger import services as ledger
+from ledger.services.claims import open_claims
 
 STATES: Final = ("paid", "granted", "returned")
 """Of a purchase: its credits are not added yet; they are; all of its money was returned."""
@@ -210,7 +210,7 @@ def _open_credits(
         for pk, missing in gone.items()
         if missing
     }
-    there = ledger.open_claims({accounts[settled[pk].purchase_id] for pk, taken in claims.items() if taken})
+    there = open_claims({accounts[settled[pk].purchase_id] for pk, taken in claims.items() if taken})
     for pk, taken in claims.items():
         still = there.get(accounts[settled[pk].purchase_id], {})
         gone[pk] -= sum(each["claim"] - still.get(each["sequence"], 0) for each in taken)

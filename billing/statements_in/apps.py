@@ -17,6 +17,7 @@ class StatementsInConfig(applications.LedgerApplication):
     label = "billing_statements_in"
     verbose_name = "Bank statements"
     needs = ("ledger", "billing")
+    operators_pages = ("billing.statements_in.receipt_pages",)
     permissions = "billing.statements_in.permissions"
 
     def ready(self) -> None:

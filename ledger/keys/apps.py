@@ -18,6 +18,7 @@ class KeysConfig(applications.LedgerApplication):
     verbose_name = "API keys"
     needs = ("ledger", "ledger.rest")
     calls = "ledger.keys.api.urls"
+    operators_pages = ("ledger.keys.key_pages",)
     permissions = "ledger.keys.permissions"
     tables_on_all_nodes = ("ledger_api_key",)
 

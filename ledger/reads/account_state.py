@@ -27,6 +27,20 @@ from ledger.rules.overage import Overage, decode_overage
 from ledger.rules.pending import settled
 from ledger.rules.purposes import Purpose, Use
 
+__all__ = [
+    "BALANCES",
+    "Balance",
+    "NextExpiry",
+    "ShownHold",
+    "ShownLot",
+    "balance",
+    "balance_by_effective_time",
+    "balances",
+    "lots_in_full",
+    "page_of_holds",
+    "page_of_lots",
+]
+
 Part = TypeVar("Part")
 
 # Of the lots of entry `e` that bear no effective time, that of their grants, one look into the primary key each.

@@ -20,6 +20,8 @@ from ledger.rules.budget_states import (
 from ledger.rules.holds import Holds
 from ledger.rules.instants import from_us
 
+__all__ = ["BudgetUse", "ShownBudget", "budget_usage", "budgets", "page_by_name"]
+
 COUNTS_OF_HOLDS: Final = """
 SELECT sequence, counts::text
 FROM ledger_entry

@@ -38,6 +38,8 @@ from ledger.reads.entry_search import ALL, EntryFilter, FeedEntry, search_entrie
 from ledger.rules.instants import SECOND_US, from_us, to_text, to_us
 from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
 
+__all__ = ["START", "FeedPage", "FeedPosition", "feed", "feed_end", "feed_marker"]
+
 REPEATED_US: Final = 60 * SECOND_US
 """How much is given once more to a reader that is ahead of a clock that was set back."""
 POSITION_DIGEST_BYTES: Final = 8

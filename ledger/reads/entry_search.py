@@ -17,6 +17,8 @@ from ledger.reads.history import OF_ANY_KIND, SHOWN, ShownEntry, page_sql, selec
 from ledger.rules.kinds import KINDS
 from ledger.values import encode_json
 
+__all__ = ["SCANNED_ROWS", "EntryFilter", "FeedEntry", "search_entries"]
+
 SCANNED_ROWS: Final = 5_000
 """How many entries one page looks at."""
 

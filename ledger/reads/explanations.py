@@ -13,6 +13,8 @@ from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS
 from ledger.rules.lots import MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, in_full
 
+__all__ = ["explanation"]
+
 MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS + 3 * MAX_RECEIVED_LOTS
 """More entries than a writer can have to book before or after its own."""
 

@@ -16,6 +16,8 @@ from ledger.rules.lots import Drawn, decode_drawn
 from ledger.rules.overage import Overage, decode_overage
 from ledger.values import MAX_SEQUENCE
 
+__all__ = ["EntryPosition", "Refusal", "ShownEntry", "entries", "entry", "refusals", "shown_entry"]
+
 EntryPosition = tuple[datetime, str, int]
 """The position of an entry in a listing: recorded_at, credit_type, sequence."""
 

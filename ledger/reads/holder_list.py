@@ -12,6 +12,8 @@ from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRo
 from ledger.rules.entries import FROZEN
 from ledger.rules.instants import from_us
 
+__all__ = ["accounts", "clock", "freeze", "holders", "incoming_transfers", "is_known", "seen"]
+
 ACCOUNTS_AT_ONCE = 100
 
 # From first entry to first entry, which have an index, and only the last entry of each account: the cost grows with the page, not

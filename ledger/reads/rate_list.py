@@ -4,6 +4,8 @@ from django.db.models import Q
 
 from ledger.models import Rate
 
+__all__ = ["rate_versions", "rates"]
+
 
 def rates(
     *,

@@ -9,6 +9,8 @@ from ledger.database.statements import fetch_rows
 from ledger.models import Rate
 from ledger.rules.rates import WHOLE, Prices, Quantities, cost_of
 
+__all__ = ["MOST_ENTRIES", "RateTrial", "try_rate"]
+
 MOST_ENTRIES: Final = 20_000
 """The newest entries of all holders, among which the uses of the rate are sought."""
 

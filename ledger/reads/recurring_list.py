@@ -8,6 +8,8 @@ from ledger.database.statements import fetch_rows
 from ledger.rules.instants import from_us
 from ledger.rules.recurring_terms import LARGEST_NAME, GrantPart, RecurringGrant, RecurringTerms
 
+__all__ = ["MOST_UPCOMING", "ShownRecurringGrant", "UpcomingGrant", "recurring_grant", "recurring_grants"]
+
 MOST_UPCOMING = 100
 RECURRING_GRANTS = """
 SELECT r.name, r.setting, s.counterpart, l.metadata, l.sequence, l.amount

@@ -7,6 +7,20 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+__all__ = [
+    "LABEL",
+    "RATE",
+    "AccountUsage",
+    "Days",
+    "Used",
+    "ValueUsed",
+    "days_until",
+    "start_of",
+    "sum_of",
+    "usage",
+    "usage_labels",
+]
+
 RATE: Final = "rate"
 LABEL: Final = "label:"
 NAMED_VALUES: Final = 200

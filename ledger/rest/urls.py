@@ -7,26 +7,7 @@ from django.urls import URLPattern, path
 from ledger import applications
 from ledger.rest import paths  # noqa: F401 - registers the converters
 from ledger.rest.calls import batches, entries, holders, holds, rates
-from ledger.rest.calls.credits import (
-    Budgets,
-    BudgetUsage,
-    Freeze,
-    Grants,
-    HolderClock,
-    IncomingTransfers,
-    OneBudget,
-    OneOverage,
-    OneRecurringGrant,
-    Overdraft,
-    RecurringGrants,
-    Refunds,
-    Reissues,
-    Reversals,
-    Revocations,
-    Spends,
-    Transfers,
-    Voids,
-)
+from ledger.rest.calls.credits import urlpatterns as credit_patterns
 from ledger.rest.calls.usage import HolderUsage
 
 if not apps.is_installed("ledger.rest"):
@@ -34,24 +15,7 @@ if not apps.is_installed("ledger.rest"):
 
 urlpatterns: list[URLPattern] = [
     # In the order in which /docs/api shows them.
-    path("holders/<holder:holder>/grants", Grants.as_view()),
-    path("holders/<holder:holder>/spends", Spends.as_view(), name="ledger-spends"),
-    path("holders/<holder:holder>/refunds", Refunds.as_view()),
-    path("holders/<holder:holder>/revocations", Revocations.as_view()),
-    path("holders/<holder:holder>/voids", Voids.as_view()),
-    path("holders/<holder:holder>/reissues", Reissues.as_view()),
-    path("holders/<holder:holder>/freeze", Freeze.as_view()),
-    path("holders/<holder:holder>/test-clock", HolderClock.as_view()),
-    path("holders/<holder:holder>/transfers", Transfers.as_view()),
-    path("holders/<holder:holder>/reversals", Reversals.as_view()),
-    path("holders/<holder:holder>/incoming-transfers", IncomingTransfers.as_view()),
-    path("holders/<holder:holder>/overage", OneOverage.as_view()),
-    path("holders/<holder:holder>/overdraft", Overdraft.as_view()),
-    path("holders/<holder:holder>/budgets", Budgets.as_view()),
-    path("holders/<holder:holder>/budgets/<budget:budget>", OneBudget.as_view()),
-    path("holders/<holder:holder>/budgets/<budget:budget>/usage", BudgetUsage.as_view()),
-    path("holders/<holder:holder>/recurring-grants", RecurringGrants.as_view()),
-    path("holders/<holder:holder>/recurring-grants/<budget:recurring_grant>", OneRecurringGrant.as_view()),
+    *credit_patterns,
     path("holders/<holder:holder>/balance", holders.HolderBalance.as_view()),
     path("holders/<holder:holder>/lots", holders.Lots.as_view()),
     path("holders/<holder:holder>/usage", HolderUsage.as_view()),

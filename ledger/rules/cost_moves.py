@@ -36,7 +36,7 @@ def moved(
         changes = _put(by_lot, there, dict(drawn or [(sequence, amount)]), brought)
     else:
         changes = _take(by_lot, there, drawn)
-        if kind == "reissue":
+        if KINDS[kind].opens_lots:
             taken = [Cost(-change.minor, change.currency) for change in changes]
             changes += [change for cost in taken for change in _put(by_lot, {}, {sequence: drawn[0][1]}, {sequence: cost})]
     return Moved(tuple(sorted(by_lot.values())), tuple(changes))

@@ -43,6 +43,7 @@ class Kind:
         overage: the same for the overage.
         has_own_time: `effective_at` can differ from the instant of the decision.
         has_key: every entry has the key of a request.
+        drawn_text: what lists say of the credits that it drew from lots, behind its amount; empty: nothing.
         booked: when the ledger books it by itself, the reason, and the API's sentence; None: it never does.
     """
 
@@ -66,6 +67,7 @@ class Kind:
     overage: Literal["", "uses", "gives back", "sets"] = ""
     has_own_time: bool = False
     has_key: bool = True
+    drawn_text: str = ""
     booked: tuple[str, str] | None = None
 
     @property
@@ -140,7 +142,7 @@ _KINDS: Final = (
                    "The {drawn} left in lot {refers_to} form a new lot with other terms."),
         on_statement={"en": "New terms", "de": "Neue Bedingungen"},
         of_lot=("reissued", "These credits left the lot and form a new one, whose terms are on this entry."),
-        opens_lots=True,
+        opens_lots=True, drawn_text="{drawn} with new terms",
     ),
     Kind(
         name="expire", colour="warning", sign="<", moves="amount", total="expired", refers_to=_LOTS_OF,
@@ -170,7 +172,7 @@ _KINDS: Final = (
         of_nothing=Texts("Capture", "0 of hold #{refers_to} spent", "The capture took nothing of hold {refers_to}."),
         on_statement={"en": "Held credits spent", "de": "Reserviertes verbraucht"},
         of_lot=("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
-        changes_held=True,
+        changes_held=True, drawn_text="{drawn} captured",
         budgets="uses",
     ),
     Kind(

@@ -13,6 +13,7 @@ from ledger.previews import AccountRef
 from ledger.rules.decisions.refunds import debt_of
 from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
+from ledger.rules.kinds import KINDS
 from ledger.rules.lots import Lot, decode
 
 ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
@@ -186,6 +187,14 @@ def last_closing(account: LockedAccount, sequence: int) -> Entry | None:
     state = account.stored_state()
     known = next((entry for entry in reversed(account.among.previewed(state)) if entry.refers_to == sequence), None)
     return known or fetch_entry(LAST_CLOSING, [state.holder_id, state.credit_type, sequence])
+
+
+def lots_after(account: LockedAccount, lot: int) -> list[int]:
+    """Return the lots that had the credits of this lot, it first, one after the other: each of the others by other terms."""
+    lots = [lot]
+    while (closing := last_closing(account, lots[-1])) is not None and KINDS[closing.kind].opens_lots:
+        lots.append(closing.sequence)
+    return lots
 
 
 def opening_lots(account: LockedAccount, grants: Sequence[int]) -> dict[int, Lot]:

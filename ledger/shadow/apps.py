@@ -10,6 +10,7 @@ class ShadowConfig(applications.LedgerApplication):
     label = "ledger_shadow"
     verbose_name = "Shadow"
     calls = "ledger.shadow.urls"
+    operators_pages = ("ledger.shadow.account_pages",)
     permissions = "ledger.shadow.permissions"
 
     def ready(self) -> None:

@@ -13,6 +13,10 @@ class SignalsConfig(applications.LedgerApplication):
     verbose_name = "Signals"
     needs = ("ledger", "ledger.rest")
     calls = "ledger.signals.urls"
+    operators_pages = (
+        "ledger.signals.alert_pages",
+        "ledger.signals.webhook_pages",
+    )
     permissions = "ledger.signals.permissions"
 
     def ready(self) -> None:

@@ -1,5 +1,6 @@
-"""The operators' pages of credits: they show everything, and move credits by `ledger.services`, with the operator's name."""
+"""The operators' pages: those of credits show everything, and move credits by `ledger.services`, with the operator's name."""
 
+from ledger import applications
 from ledger.staff import references
 from ledger.staff.accounts import AccountAdmin
 from ledger.staff.approval_pages import ApprovalAdmin
@@ -11,6 +12,7 @@ from ledger.staff.refusals import RefusalAdmin
 from ledger.staff.staff_events import StaffEventAdmin
 
 references.register()
+applications.load_operators_pages()
 
 __all__ = [
     "AccountAdmin",

@@ -15,7 +15,7 @@ from ledger.rules.cost_shares import LotCosts
 from ledger.rules.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.rules.entries import Entry
 from ledger.rules.entry_texts import setting_text
-from ledger.rules.kinds import KINDS, taken_by
+from ledger.rules.kinds import KINDS
 from ledger.rules.lots import Lot
 from ledger.rules.purpose_texts import purpose_words
 from ledger.staff.credit_types import fact_writer
@@ -121,17 +121,15 @@ def _in_unit(unit: CreditUnit, amount: int) -> str:
 
 
 def _besides(row: Any) -> SafeString | str:
-    if row.kind == "capture":
-        return format_html("{} captured", digits(row.unit.number(taken_by(row))))
     if row.kind == "hold" and row.refers_to is not None:
         at = extended_to(row)
         return "" if at is None else format_html("until {}", timestamp(at))
-    if row.kind == "reissue":
-        return format_html("{} with new terms", digits(row.unit.number(sum(amount for _, amount in row.drawn))))
+    drawn = sum(amount for _, amount in row.drawn)
+    if text := KINDS[row.kind].drawn_text:
+        return format_html(text, drawn=digits(row.unit.number(drawn)))
     if row.kind == "adjust":
-        repaid = sum(amount for _, amount in row.drawn)
-        if repaid:
-            return format_html("{} repaid", digits(row.unit.number(repaid)))
+        if drawn:
+            return format_html("{} repaid", digits(row.unit.number(drawn)))
         if row.counterpart and "budget" in row.counterpart:
             return f"budget {row.counterpart['budget']}{'' if row.counterpart.get('settings') else ' ended'}"
         if row.counterpart:

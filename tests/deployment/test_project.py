@@ -146,8 +146,8 @@ def test_there_is_no_more_folder_than_there_are_thoughts() -> None:
 
 FACADES = {"ledger/services", "ledger/reads", "billing/reads"}
 """What programs of other projects import by one name."""
-NAMED_BY_DJANGO = {"ledger/staff", "billing/admin", "billing/models"}
-"""Django imports the modules `admin` and `models` of each application: these say what theirs consist of."""
+NAMED_BY_DJANGO = {"billing/models"}
+"""Django imports the module `models` of each application: it says what it consists of."""
 
 
 def test_a_package_is_no_facade_who_needs_a_name_imports_its_module() -> None:

@@ -24,6 +24,7 @@ from billing.rating.prices.overage import METER_PREFIX, affordable, credit_type_
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
+from ledger.services.overage import overage_changed
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 log = logging.getLogger("billing.overage")
@@ -72,9 +73,7 @@ def read_late_overage(lock: Lock, subscription: SubscriptionState, items: Billab
     if not subscription.holder_id or subscription.usage_seen_until is None:
         return late_claims
     for credit_type in sorted({credit_type_of(span.price) for span in overage_spans(items)}):
-        instants = ledger.overage_changed(
-            holder_id=subscription.holder_id, credit_type=credit_type, since=subscription.usage_seen_until
-        )
+        instants = overage_changed(holder_id=subscription.holder_id, credit_type=credit_type, since=subscription.usage_seen_until)
         if instants:
             values = [f"{METER_PREFIX}{credit_type}", subscription.id, instants]
             late_claims |= {claim.id: claim for claim in fetch_rows(LateClaim, CLAIMS_AT, values)}

@@ -17,10 +17,7 @@ FROM (
         CASE WHEN h.sequence IS NULL THEN e.reference ELSE h.reference END AS by_reference,
         CASE WHEN h.sequence IS NULL THEN e.metadata ELSE h.metadata END AS by_metadata,
         -- What takes a transfer back, which refers to it, is not counted: the holder who got the credits did not spend them.
-        CASE
-            WHEN e.kind IN ('spend', 'hold', 'capture', 'transfer_out') THEN -e.amount
-            WHEN e.kind IN ('grant', 'refund', 'revoke', 'expire', 'release', 'transfer_in', 'adjust', 'reissue', 'refusal') THEN 0
-        END * (e.kind <> 'transfer_out' OR e.refers_to IS NULL)::integer AS used
+        -e.amount * (e.kind IN ('spend', 'hold', 'capture', 'transfer_out') AND (e.kind <> 'transfer_out' OR e.refers_to IS NULL))::integer AS used
     FROM ledger_entry e
     LEFT JOIN ledger_entry p ON p.holder_id = e.holder_id AND p.credit_type = e.credit_type AND p.sequence = e.sequence - 1
     LEFT JOIN ledger_entry h

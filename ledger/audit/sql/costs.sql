@@ -15,7 +15,7 @@ WITH named AS (
         AND e.costs IS NOT NULL
 ), entry AS (
     SELECT
-        e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.drawn, e.counterpart, e.cost_changes, e.sale,
+        e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.drawn, e.counterpart, e.cost_changes, e.sale, e.lots,
         p.lots AS p_lots, p.holds AS p_holds, p.costs AS p_costs,
         COALESCE(e.costs::text, '') AS costs_text,
         COALESCE(e.cost_changes::text, '') AS changes_text,
@@ -59,12 +59,10 @@ WITH named AS (
                 FROM drawn d
                 JOIN before b USING (lot)
                 JOIN there USING (lot)
-                WHERE CASE
-                    WHEN e.kind IN ('spend', 'revoke', 'reissue', 'expire', 'capture', 'transfer_out', 'adjust') THEN true
-                    WHEN e.kind IN ('grant', 'refund', 'hold', 'release', 'transfer_in', 'refusal') THEN false
-                END
+                -- These give to the lots that they name, or only set credits of them aside.
+                WHERE e.kind NOT IN ('grant', 'refund', 'hold', 'release', 'transfer_in')
             ), brought AS (
-                -- What comes into each lot: of a sale, of another lot by new terms, of a transfer, or of a refund.
+                -- What comes into each lot: of a sale, of another lot into the one that the entry opened, of a transfer, or of a refund.
                 SELECT e.sequence::numeric AS lot, 1 AS place, e.amount::numeric AS credits, (e.sale ->> 'paid_minor')::numeric AS minor,
                     e.sale ->> 'currency' AS currency
                 WHERE e.kind = 'grant' AND e.sale IS NOT NULL
@@ -72,7 +70,10 @@ WITH named AS (
                 SELECT e.sequence, 2, d.credits, t.minor_before - t.minor, t.currency
                 FROM taken t
                 JOIN drawn d USING (lot)
-                WHERE e.kind = 'reissue'
+                WHERE EXISTS (
+                    SELECT FROM json_array_elements(CASE WHEN json_typeof(e.lots) = 'array' THEN e.lots END) AS l
+                    WHERE (l ->> 0)::numeric = e.sequence
+                )
                 UNION ALL
                 SELECT COALESCE((SELECT lot FROM drawn), e.sequence), 1, e.amount, -(c ->> 1)::numeric, c ->> 2
                 FROM ledger_entry o

@@ -1,9 +1,10 @@
 """Credits are granted, spent, refunded, revoked and transferred; overage and overdraft are agreed, budgets are set."""
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from django.http import HttpRequest
+from django.urls import URLPattern, path
 
 from ledger import reads, services
 from ledger.errors import (
@@ -27,6 +28,7 @@ from ledger.errors import (
     RevocationExceedsGrant,
     TransfersRefused,
 )
+from ledger.rest import paths  # noqa: F401 - registers the converters
 from ledger.rest.etags import refuse_condition
 from ledger.rest.kit import cursors
 from ledger.rest.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_REFUND, LEDGER_SPEND, LEDGER_TRANSFER
@@ -816,3 +818,25 @@ class Overdraft(Write):
         examples={"trusted": examples.OVERDRAFT_BODY, "end of the overdraft": {"limit": 0}},
         response=examples.OVERDRAFT,
     )
+
+
+urlpatterns: Final[list[URLPattern]] = [
+    path("holders/<holder:holder>/grants", Grants.as_view()),
+    path("holders/<holder:holder>/spends", Spends.as_view(), name="ledger-spends"),
+    path("holders/<holder:holder>/refunds", Refunds.as_view()),
+    path("holders/<holder:holder>/revocations", Revocations.as_view()),
+    path("holders/<holder:holder>/voids", Voids.as_view()),
+    path("holders/<holder:holder>/reissues", Reissues.as_view()),
+    path("holders/<holder:holder>/freeze", Freeze.as_view()),
+    path("holders/<holder:holder>/test-clock", HolderClock.as_view()),
+    path("holders/<holder:holder>/transfers", Transfers.as_view()),
+    path("holders/<holder:holder>/reversals", Reversals.as_view()),
+    path("holders/<holder:holder>/incoming-transfers", IncomingTransfers.as_view()),
+    path("holders/<holder:holder>/overage", OneOverage.as_view()),
+    path("holders/<holder:holder>/overdraft", Overdraft.as_view()),
+    path("holders/<holder:holder>/budgets", Budgets.as_view()),
+    path("holders/<holder:holder>/budgets/<budget:budget>", OneBudget.as_view()),
+    path("holders/<holder:holder>/budgets/<budget:budget>/usage", BudgetUsage.as_view()),
+    path("holders/<holder:holder>/recurring-grants", RecurringGrants.as_view()),
+    path("holders/<holder:holder>/recurring-grants/<budget:recurring_grant>", OneRecurringGrant.as_view()),
+]

@@ -18,6 +18,7 @@ from ledger.rules.entries import Entry
 from ledger.rules.instants import from_us
 from ledger.rules.requests import ClockRequest, GrantRequest, SpendRequest
 from ledger.services import expiration
+from ledger.services.claims import claim_under
 from ledger_project.monitoring import work_checks
 from ledger_project.monitoring.findings import CheckState
 
@@ -155,7 +156,7 @@ def test_what_goes_back_of_a_hold_that_ended_before_a_period_goes_back_when_it_i
     if kind == "claimed":
         with transaction.atomic(), holder_lock("ada") as lock:
             claim = {"lots": [lot], "amount": 5, "idempotency_key": "c"}
-            services.claim_under(lock, holder_id="ada", credit_type="credits", **claim)
+            claim_under(lock, holder_id="ada", credit_type="credits", **claim)
     move(MARCH + 8 * DAY)
     services.grant_all_due()
     [released] = [entry for entry in reads.entries("ada") if entry.kind == "release"]
