@@ -33,7 +33,8 @@ BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UTC_ZONE: Final = ZoneInfo("UTC")
 
 # What is summed up, and the entries since, from one snapshot. A row of a day in UTC has parts of at most two days of the zone:
-# `last_quarter` is the last one of the first. Quarters are added up only for such a row, and on the days that the span cuts.
+# `last_quarter` is the last one of the first. Quarters are added up only for such a row, and on the days that the span cuts: an
+# array of days, so that the index finds their rows.
 SUMS: Final = """
 WITH last AS MATERIALIZED (
     SELECT COALESCE((
@@ -67,7 +68,7 @@ WITH last AS MATERIALIZED (
     ) AS d
 ), summed AS NOT MATERIALIZED (
     SELECT
-        u.dimension, u.value, d.first_day, d.second_day, u.amount, u.postpaid, u.entries,
+        u.dimension, u.value, u.day, d.first_day, d.second_day, u.amount, u.postpaid, u.entries,
         u.quarter_rates, u.quarter_amounts, u.quarter_postpaid, u.quarter_entries,
         u.rates, u.rate_amounts, u.rate_postpaid, u.rate_entries,
         cardinality(u.quarters) AS size,
@@ -114,6 +115,7 @@ WITH last AS MATERIALIZED (
         CROSS JOIN LATERAL unnest(u.quarters, u.quarter_rates, u.quarter_amounts, u.quarter_postpaid, u.quarter_entries)
             AS q (quarter, place, amount, postpaid, entries)
         WHERE NOT d.is_whole
+            AND u.day = ANY (ARRAY(SELECT c.day FROM days c WHERE NOT c.is_whole))
             AND u.holder_id = %(holder_id)s
             AND u.credit_type = %(credit_type)s
             AND u.dimension = ANY (%(read)s)
@@ -199,8 +201,83 @@ ORDER BY place, day
 """
 # The rates of each value of the label. Of a day in UTC with parts of two days of the zone, the fewer quarters move to the
 # other one. What has no such label is what the label leaves of a rate.
+# Most values of a label of ids, such as sessions, have one row, so their rates need not be added up: pairs of value and rate are
+# counted by row, and only rows with a pair that may be shown are unpacked. That is one not behind `threshold`, which is the last
+# one to show of the values with the most. All rows are unpacked only if something has no such label.
 USAGE_BY_RATE: Final = f"""
-{SUMS}, rated AS MATERIALIZED (
+{SUMS}, labelled AS MATERIALIZED (
+    SELECT
+        l.value, sum(l.rows) AS rows, min(l.day) AS day, sum(l.amount) AS amount, sum(l.entries) AS entries, sum(l.pairs) AS pairs
+    FROM (
+        SELECT
+            s.value, 1 AS rows, s.day, s.amount, s.entries,
+            cardinality(s.rates) - COALESCE('' = ANY (s.rates), false)::integer AS pairs
+        FROM summed s
+        WHERE s.dimension = %(label)s
+        UNION ALL
+        -- Beside a row, or without one, they have to be added up.
+        SELECT c.value, 2, NULL, c.amount, c.entries, 0
+        FROM cut c
+        WHERE c.dimension = %(label)s
+    ) AS l
+    GROUP BY l.value
+), rest AS MATERIALIZED (
+    SELECT
+        (SELECT sum(l.entries) FROM labelled l)
+            IS DISTINCT FROM (SELECT sum(s.entries) FROM sums s WHERE s.dimension = '') AS is_there
+), added AS MATERIALIZED (
+    SELECT l.value FROM labelled l WHERE l.rows > 1
+), threshold AS MATERIALIZED (
+    SELECT p.value, p.amount, p.entries
+    FROM (
+        SELECT l.value, l.day
+        FROM labelled l
+        WHERE l.rows = 1 AND l.value <> ''
+        ORDER BY l.amount DESC, l.value
+        LIMIT %(limit)s
+    ) AS l
+    CROSS JOIN LATERAL (
+        SELECT u.value, unnest(u.rates) AS rate, unnest(u.rate_amounts) AS amount, unnest(u.rate_entries) AS entries
+        FROM ledger_usage u
+        WHERE u.holder_id = %(holder_id)s
+            AND u.credit_type = %(credit_type)s
+            AND u.dimension = %(label)s
+            AND u.day = l.day
+            AND u.value = l.value
+    ) AS p
+    WHERE p.rate IS DISTINCT FROM ''
+    ORDER BY p.amount DESC, p.entries DESC, p.value, p.rate NULLS FIRST
+    OFFSET %(limit)s - 1
+    LIMIT 1
+), by_value AS MATERIALIZED (
+    SELECT r.value, r.rate, r.is_added, sum(r.amount) AS amount, sum(r.entries) AS entries
+    FROM (
+        SELECT
+            s.value, a.value IS NOT NULL AS is_added,
+            unnest(s.rates) AS rate, unnest(s.rate_amounts) AS amount, unnest(s.rate_entries) AS entries
+        FROM summed s
+        LEFT JOIN added a ON a.value = s.value
+        LEFT JOIN threshold t ON true
+        WHERE s.dimension = %(label)s
+            AND (
+                a.value IS NOT NULL
+                OR t.value IS NULL
+                OR t.amount < ANY (s.rate_amounts)
+                OR (t.amount = ANY (s.rate_amounts) AND (s.value <= t.value OR t.entries < ANY (s.rate_entries)))
+            )
+        UNION ALL
+        SELECT c.value, true, c.rate, c.amount, c.entries
+        FROM cut c
+        WHERE c.dimension = %(label)s
+    ) AS r
+    WHERE r.value <> '' AND r.rate IS DISTINCT FROM ''
+    GROUP BY 1, 2, 3
+), shown AS MATERIALIZED (
+    SELECT v.value, v.rate, row_number() OVER () AS place
+    FROM (
+        SELECT v.value, v.rate FROM by_value v ORDER BY v.amount DESC, v.entries DESC, v.value, v.rate NULLS FIRST LIMIT %(limit)s
+    ) AS v
+), rated AS MATERIALIZED (
     SELECT
         s.value, unnest(s.rates) AS rate, s.day,
         unnest(s.rate_amounts) AS amount, unnest(s.rate_postpaid) AS postpaid, unnest(s.rate_entries) AS entries
@@ -209,7 +286,7 @@ USAGE_BY_RATE: Final = f"""
             s.value, CASE WHEN s.before > s.size / 2 THEN s.first_day ELSE s.second_day END AS day,
             s.rates, s.rate_amounts, s.rate_postpaid, s.rate_entries
         FROM summed s
-        WHERE s.dimension = %(label)s
+        WHERE s.dimension = %(label)s AND ((SELECT r.is_there FROM rest r) OR s.value IN (SELECT n.value FROM shown n))
         -- The day is worked out once for all rates.
         OFFSET 0
     ) AS s
@@ -227,7 +304,11 @@ USAGE_BY_RATE: Final = f"""
                 s.*, s.before > s.size / 2 AS is_late, CASE WHEN s.before > s.size / 2 THEN s.before + 1 ELSE 1 END AS least,
                 CASE WHEN s.before > s.size / 2 THEN s.size ELSE s.before END AS most
             FROM summed s
-            WHERE s.dimension = %(label)s AND s.before > 0 AND s.before < s.size
+            WHERE s.dimension = %(label)s
+                AND s.day = ANY (ARRAY(SELECT d.day FROM days d WHERE d.last_quarter IS NOT NULL))
+                AND s.before > 0
+                AND s.before < s.size
+                AND ((SELECT r.is_there FROM rest r) OR s.value IN (SELECT n.value FROM shown n))
         ) AS q
     ) AS m
     CROSS JOIN (VALUES (1), (-1)) AS sign (of)
@@ -235,16 +316,11 @@ USAGE_BY_RATE: Final = f"""
     SELECT c.value, c.rate, c.day, c.amount, c.postpaid, c.entries
     FROM cut c
     WHERE c.dimension = %(label)s
-), by_value AS MATERIALIZED (
-    SELECT r.value, r.rate, sum(r.amount) AS amount, sum(r.entries) AS entries
+), by_rate AS MATERIALIZED (
+    SELECT r.rate, r.day, sum(r.amount) AS amount, sum(r.postpaid) AS postpaid, sum(r.entries) AS entries
     FROM rated r
-    WHERE r.value <> '' AND r.rate IS DISTINCT FROM ''
+    WHERE r.rate IS DISTINCT FROM '' AND (SELECT r.is_there FROM rest r)
     GROUP BY 1, 2
-), shown AS MATERIALIZED (
-    SELECT v.value, v.rate, row_number() OVER () AS place
-    FROM (
-        SELECT v.value, v.rate FROM by_value v ORDER BY v.amount DESC, v.entries DESC, v.value, v.rate NULLS FIRST LIMIT %(limit)s
-    ) AS v
 )
 SELECT 0 AS place, s.day, '' AS value, NULL AS rate, s.amount, s.postpaid, s.entries, 0 AS found
 FROM sums s
@@ -266,15 +342,17 @@ FROM (
     FROM sums s
     WHERE s.dimension = 'rate'
     UNION ALL
-    SELECT r.rate, r.day, -sum(r.amount), -sum(r.postpaid), -sum(r.entries)
-    FROM rated r
-    WHERE r.rate IS DISTINCT FROM ''
-    GROUP BY 1, 2
+    SELECT r.rate, r.day, -r.amount, -r.postpaid, -r.entries
+    FROM by_rate r
 ) AS w
+WHERE (SELECT r.is_there FROM rest r)
 GROUP BY w.rate, w.day
 HAVING sum(w.entries) <> 0
 UNION ALL
-SELECT -3, NULL, '', NULL, 0, 0, 0, (SELECT count(*) FROM by_value)
+SELECT
+    -3, NULL, '', NULL, 0, 0, 0,
+    (SELECT count(*) FROM by_value v WHERE v.is_added)
+        + (SELECT COALESCE(sum(l.pairs), 0) FROM labelled l WHERE l.rows = 1 AND l.value <> '')::bigint
 ORDER BY place, day
 """
 # The labels of the rows, by one look into the index for each, and those of the entries since then.

@@ -238,9 +238,20 @@ def test_rates_that_come_later_have_their_own_sums_beside_those_that_a_value_has
     assert audit([connection.connection], holder_id=ada).findings == []
 
 
+def test_of_pairs_with_the_same_amount_those_with_more_entries_come_first_then_the_names(ada: str) -> None:
+    sessions = [spend for number in range(30) for spend in spends(1, 5, session=f"s{number}")]
+    execute([*sessions, *spends(5, 1, session="z"), *spends(220, 1, member="ann")])
+    assert ("label:session", "z", 5) in summed()
+    found = reads.usage(ada, by="label:session", by_rate=True, limit=3, **span())
+    assert [(each.value, each.sums) for each in found.values] == [
+        ("z", Used(5, 0, 5)), ("s0", Used(5, 0, 1)), ("s1", Used(5, 0, 1)),
+    ]  # fmt: skip
+    assert (found.values_left_out, found.others, found.without) == (28, {None: Used(140, 0, 28)}, {None: Used(220, 0, 220)})
+
+
 COMBINATIONS = [
     {"by": by, "by_rate": by_rate, "by_day": by_day}
-    for by in ("", "rate", "label:model", "label:member")
+    for by in ("", "rate", "label:model", "label:member", "label:session")
     for by_rate in ((False, True) if by.startswith("label:") else (False,))
     for by_day in (False, True)
 ]
@@ -263,9 +274,12 @@ def test_random_histories_give_by_each_combination_what_the_entries_say(db: None
     ]
     for combination in COMBINATIONS:
         for since, until in spans:
-            found = reads.usage("ada", since=since, until=until, zone=days, limit=200, **combination)
+            found = reads.usage("ada", since=since, until=until, zone=days, limit=400, **combination)
             assert (found.others, found.values_left_out) == ({}, 0)
             assert rows_of(found, **combination) == expected_rows(uses, since, until, days, **combination), (combination, since)
+            most = reads.usage("ada", since=since, until=until, zone=days, limit=3, **combination)
+            assert (most.values, most.without) == (found.values[:3], found.without), (combination, since)
+            assert most.values_left_out == max(0, len(found.values) - 3)
     assert audit([connection.connection], holder_id="ada").findings == []
 
 
@@ -316,9 +330,11 @@ def random_history(source: random.Random) -> list[Use]:
         services.grant(holder_id="ada", amount=10**6, idempotency_key="g")
         for code in ("chat", "image"):
             services.publish_rate(credit_type="credits", code=code, price=1, per=1, idempotency_key=code)
-        for _ in range(300):
+        for number in range(300):
             clock.advance(minutes=source.randrange(0, 40))
             chosen = {"model": source.choice(["large", "small", ""]), "member": source.choice(["ann", "ben", "cy", ""])}
+            # Each use has a session: most sessions have uses of one day, of up to three rates.
+            chosen["session"] = f"s{number // 4}"
             labels, kind = {label: value for label, value in chosen.items() if value}, source.random()
             rate = source.choice(["chat", "image", None])
             amount = source.randint(50, 90)
