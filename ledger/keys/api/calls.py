@@ -115,8 +115,8 @@ class KeyWrite(Endpoint):
         return self.key.sees(target.holder_id or "") and self.key.labels.items() <= target.labels.items()
 
     def respond(self, answer: KeyAnswer, status: int, **more: Any) -> Response:
-        """Return the answer, in the order of its members; stored ones have another."""
-        body = {name: answer.body[name] for name in FIELDS} | more
+        """Return the answer, in the order of its members; stored ones have another, and those of earlier releases have fewer."""
+        body = {name: answer.body[name] for name in FIELDS if name in answer.body} | more
         return write_response(body, replayed=answer.replayed, status=status, location=self.location)
 
 

@@ -30,6 +30,7 @@ KEY: dict[str, Any] = {
     "rotated_at": None,
     "former_until": None,
     "revoked_at": None,
+    "revoked_by": None,
     "last_used_at": "2026-01-31T09:35:00.000000Z",
 }
 NEW_KEY: dict[str, Any] = {**KEY, "last_used_at": None, "secret": "Yq3vN0aZ2m8PpXw5LkR7tCeJ4sUdGhBf1oViTn6yQxE"}
@@ -39,7 +40,7 @@ ROTATED_KEY: dict[str, Any] = {
     "former_until": "2026-02-01T12:00:00.000000Z",
     "last_used_at": "2026-01-31T09:25:00.000000Z",
 }
-REVOKED_KEY: dict[str, Any] = {**KEY, "state": "revoked", "revoked_at": RECORDED_AT}
+REVOKED_KEY: dict[str, Any] = {**KEY, "state": "revoked", "revoked_at": RECORDED_AT, "revoked_by": "key:deploy"}
 OWN_KEY: dict[str, Any] = {
     "id": 7,
     "name": "shop",

@@ -95,6 +95,10 @@ class ApiKeySerializer(ResponseSchema):
     rotated_at = instant(allow_null=True, help_text="When it got its current secret; null for its first secret.")
     former_until = instant(allow_null=True, help_text="Until when the former secret is valid; null if it ended at the rotation.")
     revoked_at = instant(allow_null=True, help_text="When it was revoked; null if it was not.")
+    revoked_by = serializers.CharField(
+        allow_null=True,
+        help_text="Who revoked it: the actor of the API key, or the operator; null if it was not revoked, or not recorded.",
+    )
     last_used_at = instant(
         allow_null=True, help_text="When the key was last used, to 5 minutes, recorded a moment later; null for never."
     )

@@ -2733,6 +2733,8 @@ export interface components {
              * @description When it was revoked; null if it was not.
              */
             revoked_at: string | null;
+            /** @description Who revoked it: the actor of the API key, or the operator; null if it was not revoked, or not recorded. */
+            revoked_by: string | null;
             /**
              * Format: date-time
              * @description When the key was last used, to 5 minutes, recorded a moment later; null for never.
@@ -2820,6 +2822,8 @@ export interface components {
              * @description When it was revoked; null if it was not.
              */
             revoked_at: string | null;
+            /** @description Who revoked it: the actor of the API key, or the operator; null if it was not revoked, or not recorded. */
+            revoked_by: string | null;
             /**
              * Format: date-time
              * @description When the key was last used, to 5 minutes, recorded a moment later; null for never.

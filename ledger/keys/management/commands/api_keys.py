@@ -152,6 +152,7 @@ def _show_key(key: ApiKey) -> dict[str, Any]:
         "requests_per_second": key.requests_per_second,
         "concurrent_requests": key.concurrent_requests,
         "created_by": key.created_by,
+        "revoked_by": key.revoked_by,
         **times,
     }
 

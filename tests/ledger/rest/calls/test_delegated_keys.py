@@ -12,6 +12,7 @@ from pytest_django.fixtures import Settings
 
 from ledger.audit.auditing import audit
 from ledger.keys import api_keys
+from ledger.keys.api.schemas import ApiKeySerializer
 from ledger.keys.models import ApiKey, KeyRequest
 from ledger.models import StaffEvent
 from ledger.rest.kit import authentication
@@ -82,6 +83,7 @@ def test_a_made_key_works_and_is_read_without_its_secret(api: ApiClient, way: ty
         "rotated_at": None,
         "former_until": None,
         "revoked_at": None,
+        "revoked_by": None,
         "last_used_at": None,
     }
     assert api.get(response["Location"]).json() == made
@@ -98,6 +100,22 @@ def test_a_repeated_request_gets_the_first_answer_without_the_secret(api: ApiCli
     assert list(again.json()) == list(first.json())
     assert "Idempotency-Replayed" not in first
     assert KeyRequest.objects.get().answer.keys() == first.json().keys() - {"secret"}
+
+
+def test_an_answer_of_an_earlier_release_is_repeated_with_the_members_that_it_had(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show = ApiKeySerializer.body
+    with monkeypatch.context() as earlier:
+        earlier.setattr(ApiKeySerializer, "body", lambda key: without(show(key), "revoked_by"))
+        first = api.post("/v1/keys", SHOP, key="k")
+    again = api.post("/v1/keys", SHOP, key="k")
+    assert "revoked_by" not in KeyRequest.objects.get().answer
+    assert (again.status_code, again.json()) == (201, first.json() | {"secret": None})
+
+
+def without(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return {member: value for member, value in body.items() if member != name}
 
 
 def test_an_idempotency_key_belongs_to_one_request(api: ApiClient) -> None:
@@ -263,6 +281,8 @@ def test_a_revoked_key_stays_as_it_is(api: ApiClient) -> None:
     target, secret = api_keys.create_api_key(**SHOP)
     revoked = api.post(f"/v1/keys/{target.pk}/revoke", {})
     assert (revoked.status_code, revoked.json()["state"], "secret" in revoked.json()) == (200, "revoked", False)
+    assert revoked.json()["revoked_by"] == "key:deploy"
+    assert api.get(f"/v1/keys/{target.pk}").json() == revoked.json()
     assert api_keys.find_api_key(secret) is None
     assert api.post(f"/v1/keys/{target.pk}/revoke", {}).json() == revoked.json()
     assert StaffEvent.objects.filter(action="key-revoked").count() == 1

@@ -261,6 +261,7 @@ class ApiKey(TypedDict):
     rotated_at: str | None
     former_until: str | None
     revoked_at: str | None
+    revoked_by: str | None
     last_used_at: str | None
 
 
@@ -284,6 +285,7 @@ class ApiKeyWithSecret(TypedDict):
     rotated_at: str | None
     former_until: str | None
     revoked_at: str | None
+    revoked_by: str | None
     last_used_at: str | None
     secret: str | None
 
