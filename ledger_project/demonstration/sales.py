@@ -9,6 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 from zoneinfo import ZoneInfo
 
 from django.apps import apps
+from django.db import transaction
 from django.utils import timezone
 
 from billing.documents import credit_notes
@@ -20,7 +21,7 @@ from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.metering import usage
 from billing.metering.meters import create_meter
-from billing.models import Customer, Invoice, InvoicePayment, Meter, PaymentReturn, Tax, VatLookup
+from billing.models import Customer, Invoice, InvoicePayment, ItemVersion, Meter, PaymentReturn, Tax, VatLookup
 from billing.orders import customers, plans, subscriptions
 from billing.orders.coupons import create_coupon
 from billing.orders.tax_declarations import NewTax, declare
@@ -86,12 +87,23 @@ def make_customers(now: datetime) -> None:
     for number, company in enumerate(COMPANIES):
         with suppress(AlreadyExists):
             customers.create_customer(**company.details)
-        with suppress(AlreadyExists):
+        with suppress(AlreadyExists), transaction.atomic():
             subscriptions.create_subscription(
                 ref=subscription_of(number), customer=company.ref, plan=company.plan, actor=ACTOR,
                 started_at=months[-1] if has_allowance(company) else months[0],
                 quantities={"seats": Decimal(company.seats)} if company.seats else {},
             )  # fmt: skip
+            _record_since_start(subscription_of(number), now)
+
+
+def _record_since_start(ref: str, now: datetime) -> None:
+    """Record until now what a subscription has as if it had been on record since its start: the recurring revenue of a month that
+    is over is what was on record at its end.
+    """
+    known = list(ItemVersion.objects.filter(subscription__ref=ref, starts_at__lt=now))
+    for version in known:
+        version.pk, version.recorded_at, version.superseded_at = None, version.starts_at, now
+    ItemVersion.objects.bulk_create(known)
 
 
 def make_documents(now: datetime) -> None:

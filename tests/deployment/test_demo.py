@@ -3,6 +3,7 @@
 import re
 from io import StringIO
 from unittest import mock
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.apps import apps
@@ -17,6 +18,7 @@ from billing.generator.run.due import DueFilter, DueWalk
 from billing.metering.partitions import months_ahead
 from billing.models import CreditNote, Cursor, Invoice, PaymentReturn, Subscription
 from billing.reads.documents import is_overdue
+from billing.reads.revenue_history import monthly_by_plan_until
 from ledger import reads, services
 from ledger.database.statements import fetch_rows, fetch_value
 from ledger.models import Entry
@@ -86,6 +88,9 @@ def test_its_history_has_its_own_times_and_is_whole() -> None:
         ages = [(now - recorded_at).days for recorded_at in times]
         assert max(ages) >= 91, holder_id
         assert len({age for age in ages if age < 90}) > 30, holder_id
+    months = [month.astimezone(ZoneInfo(sales.ZONE)).date() for month in sales.months_until(now)]
+    revenue = monthly_by_plan_until(months[-1], months=len(months))
+    assert {(month, plan) for month, plan, _ in revenue} >= {(month, PLAN) for month in months}
     call_command("audit_ledger", stdout=StringIO())
     call_command("generate_invoices", "--check", stdout=StringIO())
 
