@@ -99,7 +99,7 @@ class BillingConfig(AppConfig):
         for noun in ("customer", "plan", "coupon", "seller", "meter", "subscription"):
             additions.register_references(noun, ReferenceList(partial(_references, noun), f"billing.view_{noun}"))
         additions.register_references("price_key", ReferenceList(partial(_references, "price_key"), VIEW_PLAN))
-        for noun in ("tax_class", "tax_category", "country", "language"):
+        for noun in ("tax_class", "tax_category", "country", "currency", "language"):
             additions.register_references(noun, ReferenceList(partial(_references, noun)))
         if apps.is_installed("ledger.portal"):
             from ledger.portal import parts

@@ -56,6 +56,7 @@ class OneOffForm(RequestForm[NewOneOffInvoice]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields["currency"].initial = self.fixed.get("currency_of_customer")
         self.fields |= _line_fields()
         self.set_currencies()
         self.set_references()

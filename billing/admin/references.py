@@ -6,9 +6,9 @@ from typing import Any, Final
 from django.db.models import QuerySet
 
 from billing.documents.e_invoice import CATEGORIES
-from billing.documents.printed_texts import COUNTRIES
-from billing.documents.sellers import current_sellers
+from billing.documents.sellers import current_sellers, usual_currency
 from billing.models import Coupon, Customer, Meter, Plan, Price, Subscription, Tax
+from billing.rating.names_of_codes import COUNTRY_NAMES, CURRENCY_NAMES
 from billing.rating.tax_rules import STANDARD_CLASS
 from ledger.operators.additions import Row
 from ledger.staff.references import MOST_FOUND, MOST_LISTED, NAMES_READ
@@ -81,7 +81,13 @@ def list_tax_categories(word: str) -> Sequence[Row]:
 
 def list_countries(word: str) -> Sequence[Row]:
     """Return the countries by their two letters, with their names."""
-    return _fitting(sorted(COUNTRIES["en"].items(), key=lambda country: country[1]), word)
+    return _fitting(sorted(COUNTRY_NAMES.items(), key=lambda country: country[1]), word)
+
+
+def list_currencies(word: str) -> Sequence[Row]:
+    """Return the currencies by their three letters, with their names, the seller's first."""
+    first = usual_currency()
+    return _fitting(sorted(CURRENCY_NAMES.items(), key=lambda currency: (currency[0] != first, currency[0])), word)
 
 
 def list_languages(word: str) -> Sequence[Row]:
@@ -128,5 +134,5 @@ def _is_retired(plan: Plan) -> bool:
 LISTS: Final = {
     "customer": list_customers, "plan": list_plans, "coupon": list_coupons, "seller": list_sellers, "meter": list_meters,
     "subscription": list_subscriptions, "price_key": list_prices, "tax_class": list_tax_classes,
-    "tax_category": list_tax_categories, "country": list_countries, "language": list_languages,
+    "tax_category": list_tax_categories, "country": list_countries, "currency": list_currencies, "language": list_languages,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.fields import OrderForm, currency_cell
 from billing.admin.order_forms.once import OrderPage
 from billing.documents.brand import MAX_LOGO_BYTES, Logo, logo_url
 from billing.documents.printed_pages import seller_lines
@@ -32,9 +32,9 @@ from ledger.staff.kit.form_fields import Display, field_for
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, RequestForm
 from ledger.staff.kit.money_fields import MoneyField
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.staff.kit.rows import KeysField, NamesField, RowsInput, choice_cell, text_cell
+from ledger.staff.kit.rows import KeysField, NamesField, RowsInput, text_cell
 from ledger.typesetting.typeset import IS_INSTALLED
-from ledger.values import MINOR_DIGITS, InvalidValue
+from ledger.values import InvalidValue
 
 
 class LogoInput(forms.Widget):
@@ -86,7 +86,7 @@ class StepsField(KeysField):
     widget_class = StepsInput
 
     def __init__(self, label: str) -> None:
-        currency = choice_cell("Currency", {code: code for code in sorted(MINOR_DIGITS)})
+        currency = currency_cell()
         amount = MoneyField(label=label, required=False, least=0, most=0, is_minor=True)
         super().__init__({"currency": currency, "amount": amount}, noun="Currency")
 
@@ -134,7 +134,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "line2": Display(label="Second line"),
         "postal_code": Display(),
         "city": Display(),
-        "country": Display(help="Two letters, such as DE."),
+        "country": Display(help="Name, or two letters such as DE."),
         "vat_id": Display(label="VAT id", help="Begins with its country."),
         "tax_number": Display(),
         "electronic_address": Display(),

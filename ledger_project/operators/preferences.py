@@ -7,13 +7,16 @@ from django import forms
 from django.apps import apps
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from unfold.widgets import UnfoldAdminSelectWidget
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 ZONE = "time_zone"
 """The key of the zone in the session, so that no page has to query the database."""
 UTC = "UTC"
+LIST = "references-time_zone"
+"""The id of the list in which the field searches: Note [A list that works without scripts]."""
 
 
 @cache
@@ -25,13 +28,19 @@ def zones() -> list[str]:
 class PreferencesForm(forms.Form):
     """The preferences that an operator may choose."""
 
-    time_zone = forms.ChoiceField(
+    time_zone = forms.CharField(
         label="Time zone",
-        choices=lambda: [(name, name.replace("_", " ")) for name in zones()],
-        widget=UnfoldAdminSelectWidget(),
+        widget=UnfoldAdminTextInputWidget(attrs={"list": LIST, "autocomplete": "off", "spellcheck": "false"}),
         help_text="The admin shows times in this zone, and in UTC when you point at them. Filters by time use it too. "
         "Days and months of reports are always in UTC, and so are the times in files and on documents.",
     )
+
+    def clean_time_zone(self) -> str:
+        """Refuse what is no zone."""
+        name = str(self.cleaned_data["time_zone"])
+        if name not in zones():
+            raise ValidationError("This must be a time zone, such as Europe/Berlin.", code="unknown-time-zone")
+        return name
 
 
 def page(request: HttpRequest) -> HttpResponse:
@@ -39,6 +48,7 @@ def page(request: HttpRequest) -> HttpResponse:
     # Imported here, so that a command, which reads this module too, does not load the admin's pages.
     from ledger.staff.kit.pages import form_page
     from ledger.staff.models import Operator
+    from ledger.staff.references import list_time_zones
 
     form = PreferencesForm(request.POST or None, initial={"time_zone": zone_of(request)})
     if request.method == "POST" and form.is_valid():
@@ -55,6 +65,7 @@ def page(request: HttpRequest) -> HttpResponse:
         button="Save",
         explanation="These settings are only for you.",
         back=reverse("admin:index"),
+        reference_lists=[("time_zone", LIST, list_time_zones(""))],
     )
 
 

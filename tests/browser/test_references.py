@@ -43,3 +43,12 @@ def test_a_list_offers_what_fits_the_typed_text(chromium: Chromium, monkeypatch:
             return offered_for(visit, "plans-1-name", "te")
 
         assert (holders, chromium.visit(f"{site.url}/admin/billing/coupon/add/", plans)) == (["brightwater"], ["team"])
+
+
+def test_the_name_of_a_currency_shows_its_code_beside_the_amounts(chromium: Chromium) -> None:
+    def shown(visit: Visit) -> str:
+        visit.page.get_by_label("Currency").fill("Euro")
+        return visit.page.locator("[data-currency-of=currency]").first.inner_text()
+
+    with site_of(operator()) as site:
+        assert chromium.visit(f"{site.url}/admin/billing/coupon/add/", shown) == "EUR"

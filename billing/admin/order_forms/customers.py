@@ -31,7 +31,7 @@ from ledger.units import unit_of
 ADDRESS_LABELS: Final = {"line1": "Street", "line2": "Second line", "subdivision": "State or province"}
 ADDRESS_HELP: Final = {
     "subdivision": "Its code, such as QC; taxes of a region need it.",
-    "country": "Two letters, such as DE; e-invoices and taxes need it.",
+    "country": "Name, or two letters such as DE; e-invoices and taxes need it.",
 }
 ADDRESS: Final = {
     name: Display(label=ADDRESS_LABELS.get(name), at=f"/address/{name}", value=value, help=ADDRESS_HELP.get(name, ""))

@@ -6,18 +6,18 @@ from typing import Any, Final
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms.utils import pretty_name
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from billing.admin.references import LANGUAGE_NAMES
 from billing.nouns import NounField
 from billing.orders.phases import PhaseList
 from billing.orders.plans import PlanBudgets
-from billing.rating.money import MINOR_DIGITS
 from billing.rating.names import Names
+from billing.rating.names_of_codes import COUNTRY_NAMES, CURRENCY_NAMES
 from billing.rating.prices.reading import SHAPES
 from billing.rating.prices.tiers import Tier, Tiers
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
-from billing.rating.values import Currency, Money
+from billing.rating.values import Country, Currency, Money
 from ledger.records import shape_of
 from ledger.staff.credit_amounts import DEFAULT_TYPE, CreditAmountField
 from ledger.staff.kit.form_fields import Display, field_for
@@ -27,6 +27,8 @@ from ledger.staff.kit.rows import KeysField, NamesField, RowsField, RowsInput, c
 from ledger.units import CreditUnit, units_of
 from ledger.values import CREDIT_TYPE, MAX_AMOUNT, MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
 
+CODE_LENGTH: Final = 3
+"""Of currencies; those of countries have one letter less."""
 REASON: Final = forms.CharField(
     required=False,
     max_length=MAX_REASON_CHARACTERS,
@@ -61,29 +63,42 @@ class OrderForm(KeyedForm):
     reason = REASON
 
 
-class CurrencyField(forms.ChoiceField):
-    """The code of a currency, from a list; an address may name it in lower case."""
+class CodeField(forms.CharField):
+    """A code that one may type in lower case, or by its name: "EUR", "eur" or "Euro".
 
-    def __init__(self) -> None:
-        codes = [(code, code) for code in sorted(MINOR_DIGITS)]
-        super().__init__(choices=[("", "Choose one"), *codes], widget=UnfoldAdminSelectWidget())
+    Args:
+        names: by the codes. The declaration refuses what is neither.
+    """
+
+    def __init__(self, names: Mapping[str, str], **options: Any) -> None:
+        super().__init__(widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "spellcheck": "false"}), **options)
+        self._codes = {name.casefold(): code for code, name in names.items()}
 
     def to_python(self, value: Any) -> str:
-        """Return it in capitals, as ISO writes it."""
-        return str(super().to_python(value) or "").upper()
+        """Return the code in capitals, as ISO writes it."""
+        typed = str(super().to_python(value) or "")
+        return self._codes.get(typed.casefold(), typed.upper() if len(typed) <= CODE_LENGTH else typed)
 
     def prepare_value(self, value: Any) -> Any:
-        """Return it in capitals, as the list has it."""
-        return value.upper() if isinstance(value, str) else value
+        """Return what stands for a code as the code."""
+        return self.to_python(value) if isinstance(value, str) else value
 
-    def valid_value(self, value: Any) -> bool:
-        """Leave it to the declaration, which refuses other codes."""
-        return True
+
+def currency_cell() -> forms.Field:
+    """Return a cell of a row for a currency, which searches among their codes and names."""
+    cell = CodeField(CURRENCY_NAMES, label="Currency", required=False)
+    cell.references = "currency"  # type: ignore[attr-defined]
+    return cell
 
 
 @field_for.register
 def _(value: Currency, shown: Display) -> forms.Field:
-    return CurrencyField()
+    return CodeField(CURRENCY_NAMES)
+
+
+@field_for.register
+def _(value: Country, shown: Display) -> forms.Field:
+    return CodeField(COUNTRY_NAMES)
 
 
 @field_for.register

@@ -344,7 +344,7 @@ def example_of(form: PlanForm, index: int) -> Example | None:
     typed = form.data if form.is_bound else form.typed()
     if index and prices.is_empty(index, typed):
         return None
-    currency = str(typed.get("currency") or "").upper()
+    currency = form.fields["currency"].to_python(typed.get("currency"))
     named = {}
     try:
         for name in (prices.name_of(index, each) for each in (*prices.FIELDS, prices.EXAMPLE)):

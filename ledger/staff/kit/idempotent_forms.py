@@ -212,7 +212,7 @@ class KeyedForm(ReasonForm):
         if fixed := self.fixed.get("currency"):
             return str(fixed), ""
         if self.currency_field in self.fields:
-            return str(self[self.currency_field].value() or "").upper(), self.currency_field
+            return str(self.fields[self.currency_field].to_python(self[self.currency_field].value()) or ""), self.currency_field
         return "", ""
 
     def bound(self, *names: str) -> list[forms.BoundField]:

@@ -83,7 +83,7 @@ class RowsInput(forms.Widget):
         attrs |= {"aria-invalid": "true", "aria-describedby": f"{cell_id}_fault"} if fault else {}
         attrs |= {"disabled": True} if use["is_hidden"] or self.attrs.get("disabled") else {}
         if self.currency_column and isinstance(field, HasCurrency):
-            field.set_currency(str(row.get(self.currency_column) or "").upper(), f"{name}-{number}-{self.currency_column}")
+            field.set_currency(self.currency_of(row), f"{name}-{number}-{self.currency_column}")
         value = row.get(column, field.initial)
         return {
             "title": field.label,
@@ -92,6 +92,11 @@ class RowsInput(forms.Widget):
             "fault_id": f"{cell_id}_fault",
             **use,
         }
+
+    def currency_of(self, row: Mapping[str, Any]) -> str:
+        """Return the code of the currency that is typed in a row, or that an untouched one has from the start."""
+        column = self.columns[self.currency_column]
+        return str(column.to_python(row.get(self.currency_column, column.initial)) or "")
 
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> TypedRows:
         """Return the rows with the texts that were typed; or those of a hidden field, which has them as JSON."""
@@ -196,7 +201,7 @@ class RowsField(forms.Field):
             for column, field in self.columns.items():
                 if column in row:
                     if self.widget.currency_column and isinstance(field, HasCurrency):
-                        field.set_currency(str(row.get(self.widget.currency_column) or "").upper())
+                        field.set_currency(self.widget.currency_of(row))
                     try:
                         cleaned[-1][column] = _as_json(field.to_python(row[column]))
                     except ValidationError as wrong:
@@ -231,7 +236,7 @@ class RowsField(forms.Field):
         field = self.columns[name]
         if isinstance(field, MoneyField):
             if self.widget.currency_column:
-                field.set_currency(str(row.get(self.widget.currency_column) or ""))
+                field.set_currency(self.widget.currency_of(row))
             return str(field.typed(Decimal(cell) if isinstance(cell, str) else cell))
         return str(cell).removesuffix("Z").removesuffix("+00:00") if isinstance(field, UTCField) else str(cell)
 

@@ -880,10 +880,16 @@ def test_a_price_shows_the_fields_of_its_model_and_kind_only(client):
     assert 'value="1000000"' in again
 
 
-def test_the_currency_of_a_plan_is_chosen_from_the_currencies_that_billing_supports(client):
-    field = client.get(f"{BILLING}/plan/add/?currency=eur").context_data["form"]["currency"]
-    assert [code for code, _ in field.field.choices if code] == sorted(MINOR_DIGITS)
-    assert '<option value="EUR" selected' in str(field)
+def test_the_currency_of_a_plan_is_searched_among_those_that_billing_supports_by_code_or_name(client):
+    page = client.get(f"{BILLING}/plan/add/?currency=eur")
+    assert 'value="EUR"' in str(page.context_data["form"]["currency"])
+    offered = re.search(r'<datalist id="references-currency".*?</datalist>', page.content.decode(), re.DOTALL)
+    assert offered is not None
+    assert sorted(re.findall(r'value="(\w+)"', offered[0])) == sorted(MINOR_DIGITS)
+    coupon = {"kind": "amount", "amount": "10", "duration": "forever", "confirmed": "yes"}
+    for code, typed in (("a", "Euro"), ("b", " eur "), ("c", "EUR")):
+        send_first_step(client, f"{BILLING}/coupon/add/", {**coupon, "code": code, "currency": typed})
+        assert Coupon.objects.get(code=code).currency == "EUR"
 
 
 EXAMPLE_PRICES = [

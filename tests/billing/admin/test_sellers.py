@@ -51,13 +51,25 @@ def test_a_step_of_cash_payments_is_typed_in_a_row_with_its_currency(client):
     assert refused.status_code == 422
     assert refused.context_data["form"].errors["cash_rounding"]
     assert not Seller.objects.exists()
-    steps = rows_typed("cash_rounding", {"currency": "CHF", "amount": "0.05"}, {"currency": "SEK", "amount": "1.00"})
+    steps = rows_typed("cash_rounding", {"currency": "swiss franc", "amount": "0.05"}, {"currency": "SEK", "amount": "1.00"})
     client.post(ADD, hidden_values(send(client, **steps)) | {"confirmed": "yes"})
     seller = current_seller("us")
     assert seller is not None
     assert seller.details["cash_rounding_minor"] == {"CHF": 5, "SEK": 100}
     form = client.get(f"/admin/billing/seller/{seller.pk}/edit/").context_data["form"]
     assert form["cash_rounding"].value() == [{"currency": "CHF", "amount": "0.05"}, {"currency": "SEK", "amount": "1.00"}]
+
+
+def test_a_country_is_typed_by_its_name_or_its_letters_and_another_word_is_refused(client):
+    refused = send(client, country="Atlantis")
+    assert (refused.status_code, list(refused.context_data["form"].errors)) == (422, ["country"])
+    assert not Seller.objects.exists()
+    for ref, country in (("us", "Germany"), ("them", "de")):
+        typed = send(client, ref=ref, country=country, invoice_prefix=ref.upper(), credit_note_prefix=f"{ref.upper()}C")
+        client.post(ADD, hidden_values(typed) | {"confirmed": "yes"})
+        seller = current_seller(ref)
+        assert seller is not None
+        assert seller.details["country"] == "DE"
 
 
 def test_a_bad_logo_is_shown_at_its_field_and_nothing_recorded(client):

@@ -96,6 +96,9 @@ def test_the_zone_is_the_operators_own_and_outlasts_the_session(client):
 def test_what_is_no_zone_is_refused_and_nothing_is_kept(client, wrong):
     assert client.post(PAGE, {"time_zone": wrong}).status_code == 422
     assert not Operator.objects.exists()
+    page = client.get(PAGE).content.decode()
+    assert 'list="references-time_zone"' in page
+    assert '<option value="Asia/Tokyo"></option>' in page
     client.session["time_zone"] = wrong
     assert client.get("/admin/").status_code == 200
 

@@ -6,7 +6,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from billing.admin.order_forms import amendments, coupons, customers, plans, subscriptions
-from billing.admin.order_forms.fields import CurrencyField
+from billing.admin.order_forms.fields import CodeField
 from billing.orders.phases import PhaseList
 from billing.orders.plans import PlanBudgets
 from billing.rating.names import Names
@@ -148,7 +148,7 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         assert (
             str(shown) == str(limit)
             or type(value) in (*TYPED_IN, PhaseList, PlanBudgets, ByComponent, AppliesTo)
-            or isinstance(field, CurrencyField)
+            or isinstance(field, CodeField)
         )
         # How many they are is no matter of one row.
         row = f"{field.widget.noun} 1: " if isinstance(field, RowsField) and not isinstance(value, AppliesTo) else ""

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from billing.documents.sellers import record_seller
 from billing.models import Coupon, Subscription
 from billing.payments.models import Purchase
 from billing.payments.testing import PackFactory
@@ -15,6 +16,8 @@ from ledger.operators import additions
 from ledger.staff import references
 from ledger.staff.history import never_reading_whole_tables
 from ledger.staff.references import CODES, HOLDERS, MOST_FOUND, MOST_LISTED, PRICED_TYPES
+from ledger.values import MINOR_DIGITS
+from tests.billing.documents.issued import SELLER
 from tests.ledger.staff.admin_site import operator
 
 pytestmark = pytest.mark.django_db
@@ -43,9 +46,25 @@ def test_a_row_is_found_by_its_ref_or_its_name_however_old_it_is(monkeypatch):
         ("rate_code", "gpt", ("gpt.out", "")),
         ("credit_type", "models", ("tokens", "Tokens of models")),
         ("time_zone", "berlin", ("Europe/Berlin", "")),
+        ("currency", "eur", ("EUR", "Euro")),
+        ("currency", "swiss", ("CHF", "Swiss franc")),
+        ("country", "japan", ("JP", "Japan")),
     ):
         assert search(client, noun, word) == [expected], (noun, word)
         assert search(client, noun, "xyzzy") == [], noun
+
+
+def test_currencies_begin_with_the_sellers():
+    client = operator()
+    assert search(client, "currency", "")[0] == ("AED", "UAE dirham")
+    record_seller(SELLER, actor="admin:mara")
+    assert search(client, "currency", "")[:2] == [("EUR", "Euro"), ("AED", "UAE dirham")]
+    assert len(search(client, "currency", "")) == len(MINOR_DIGITS)
+    for address in ("billing/plan", "billing_payments/pack", "billing/customer", "billing/coupon"):
+        page = client.get(f"/admin/{address}/add/").content.decode()
+        [tag] = re.findall(r'<input[^>]*name="currency"[^>]*>', page)
+        assert 'list="references-currency"' in tag, address
+        assert 'value="EUR"' in tag, address
 
 
 def test_a_rate_and_its_type_are_found_behind_any_number_of_versions_of_others(monkeypatch):
