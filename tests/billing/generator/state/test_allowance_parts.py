@@ -124,6 +124,22 @@ def test_more_periods_than_terms_name_come_in_the_rhythm_up_to_the_end() -> None
     assert claims(subscription)[-1] == ("03-01", "03-11", 100)
 
 
+def test_what_follows_after_24_instants_of_ordered_changes_comes_with_the_next_run() -> None:
+    daily = Interval(IntervalUnit.DAY)
+    holder, subscription = ordered(plan_of(100, "1.00", daily))
+    amend(subscription, day(1, 11), plan=plan_of(500, "5.00", daily))
+    amend(subscription, day(2, 10), plan=plan_of(7, "0.07", daily))
+    spend_at(holder, day(1, 24), 500)
+    spend_at(holder, day(1, 27), 0)
+    run_at(holder, subscription, day(1, 27))
+    spend_at(holder, day(2, 9), 500)
+    spend_at(holder, day(2, 10), 7)
+    spend_at(holder, day(6, 1), 7)
+    run_at(holder, subscription, day(6, 1))
+    assert days_of(subscription, Claim.Kind.ALLOWANCE) == days_of(subscription, Claim.Kind.RECURRING)
+    assert findings_of("credits", "ledger", "billing") == []
+
+
 # Changes within what has been granted ----------------------------------------------------------------
 
 
