@@ -1,5 +1,6 @@
 """The rows "the lock alone" of `make bench` compare statements that differ only in the lock."""
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from ledger.keys import api_keys
 from ledger.rules.requests import SpendRequest
 from ledger.services import execute
 from tests.benchmarks.clients import Load, send_load
-from tests.benchmarks.competitors import locking
+from tests.benchmarks.competitors import bare, locking
 from tests.benchmarks.rows import http, peers
 from tests.benchmarks.server import COMPETITORS_SQL, SETTINGS_MODULE, SPEND
 from tests.conftest import wait_until_waiting
@@ -153,3 +154,41 @@ def test_every_measured_path_spends_over_http(owner: psycopg.Connection[Any], ne
 
 def test_the_script_of_the_peer_exists() -> None:
     assert peers.HORDAK_PROCESS.is_file()
+
+
+@pytest.mark.parametrize("kind", [bare.InLoop, bare.InThread])
+def test_a_bare_application_answers_only_when_the_row_of_a_request_is_committed(
+    owner: psycopg.Connection[Any],
+    raw_connection: Callable[..., psycopg.Connection[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[bare.Storing],
+) -> None:
+    monkeypatch.setenv(
+        "DATABASE_URL", psycopg.conninfo.make_conninfo(**owner.info.get_parameters(), password=owner.info.password)
+    )
+    keeper = raw_connection()
+    statuses: list[int] = []
+
+    async def receive() -> bare.Message:
+        return {}
+
+    async def send(message: bare.Message) -> None:
+        statuses.extend([message["status"]] if "status" in message else [])
+
+    async def served() -> None:
+        application = kind()
+        application.start()
+        keeper.execute("LOCK TABLE competitors.bare")
+        scope = {"type": "http", "method": "POST", "path": "/rows/bench-1", "headers": [(b"idempotency-key", b"key-1")]}
+        request = asyncio.create_task(application(scope, receive, send))
+        try:
+            await asyncio.to_thread(wait_until_waiting, owner, application.session)
+            assert statuses == []
+            keeper.rollback()
+            await request
+        finally:
+            application.stop()
+
+    asyncio.run(served())
+    assert statuses == [201]
+    assert owner.execute("SELECT holder_id, idempotency_key FROM competitors.bare").fetchall() == [("bench-1", "key-1")]

@@ -35,6 +35,9 @@ CREATE INDEX ON competitors.entry (holder_id);
 -- The ledger's own rows without triggers: what a plain INSERT or COPY of them costs.
 CREATE TABLE competitors.plain (LIKE ledger_entry INCLUDING ALL);
 
+-- The same rows without constraints and indexes too: the least that a row costs.
+CREATE TABLE competitors.bare (LIKE ledger_entry);
+
 -- Double entry: every spend has a counterpart on one shared account, whose cached balance is a row that all of them update.
 CREATE TABLE competitors.account (
     account text COLLATE "C" PRIMARY KEY,
