@@ -7,6 +7,7 @@ be, and the audit names them by an anchor that was written before.
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,15 +27,18 @@ SPENDS_A_ROUND = 15
 """Each spender has at least this number of spends confirmed before the primary dies."""
 GRANTED = 1_000_000
 HANGS_S = 120
+PAUSE_S = 0.2
+"""After this time a spender repeats what was not confirmed."""
 
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
 FOLLOWING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 RECEIVES_NOTHING = "SELECT (count(*) = 0)::int FROM pg_stat_wal_receiver"
+RECEIVER = "SELECT pid FROM pg_stat_wal_receiver"
 
 
 class Spender(threading.Thread):
-    """Spends credits of a holder, one by one; repeats what was not confirmed, with its key, when there is another server."""
+    """Spends credits of a holder, one by one; repeats what was not confirmed, with its key, wherever it is sent by then."""
 
     def __init__(self, number: int, url: str) -> None:
         super().__init__()
@@ -42,7 +46,9 @@ class Spender(threading.Thread):
         self.confirmed: dict[str, int] = {}
         """The number of the entry by its key."""
         self.is_stopped = False
-        self._url, self._has_moved = url, threading.Event()
+        self.was_put_off = threading.Event()
+        """Set as soon as a spend was not confirmed."""
+        self._url = url
         self._changed = threading.Condition()
         self._wanted = 0
 
@@ -55,16 +61,18 @@ class Spender(threading.Thread):
                 self._changed.notify_all()
 
     def _spend(self, key: str) -> int:
+        deadline = time.monotonic() + HANGS_S
         while True:
-            url, has_moved = self._url, self._has_moved
             try:
-                status, body = call(url, f"/v1/holders/{self.holder}/spends", key, {"amount": 1})
+                status, body = call(self._url, f"/v1/holders/{self.holder}/spends", key, {"amount": 1})
             except OSError:
                 status, body = 0, {}
             if status == 201:
                 return int(body["sequence"])
             assert status in (0, 503), (status, body)
-            assert has_moved.wait(HANGS_S), "no other server came"
+            assert time.monotonic() < deadline, ("no server confirms", key, status, body)
+            self.was_put_off.set()
+            time.sleep(PAUSE_S)
 
     def wait_for(self, more: int) -> None:
         """Return when this number of further spends is confirmed."""
@@ -74,8 +82,35 @@ class Spender(threading.Thread):
 
     def move(self, url: str) -> None:
         """Go on at another server."""
-        moved, self._url, self._has_moved = self._has_moved, url, threading.Event()
-        moved.set()
+        self._url = url
+
+
+@contextmanager
+def spending(spenders: list[Spender]) -> Iterator[None]:
+    """For the block, the spenders spend; at its end each has stopped after an answer."""
+    for each in spenders:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in spenders:
+            each.is_stopped = True
+        for each in spenders:
+            each.join(HANGS_S)
+    assert {each.is_alive() for each in spenders} == {False}
+
+
+@contextmanager
+def stopped_receiver(standby: Server) -> Iterator[None]:
+    """For the block, a standby stays connected and confirms nothing, as one whose disk or line is slow."""
+    with psycopg.connect(standby.superuser_url) as session:
+        (receiver,) = session.execute(RECEIVER).fetchone() or (None,)
+    assert receiver is not None
+    os.kill(receiver, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(receiver, signal.SIGCONT)
 
 
 def kill_machine(server: Server) -> None:
@@ -145,9 +180,7 @@ def test_with_a_synchronous_standby_nothing_that_was_confirmed_is_lost(times: in
             assert call(web.url, f"/v1/holders/holder-{number}/grants", "grant", {"amount": GRANTED})[0] == 201
         spenders = [Spender(number, web.url) for number in range(SPENDERS)]
         standby = follow(stack, primary, is_synchronous=True)
-        for each in spenders:
-            each.start()
-        try:
+        with spending(spenders):
             for _ in range(times):
                 next_web = web_at(standby)
                 for each in spenders:
@@ -163,13 +196,6 @@ def test_with_a_synchronous_standby_nothing_that_was_confirmed_is_lost(times: in
                 primary, standby = standby, follow(stack, standby, is_synchronous=True)
                 for each in spenders:
                     each.wait_for(1)
-        finally:
-            for each in spenders:
-                each.is_stopped = True
-                each.move(each._url)
-            for each in spenders:
-                each.join(HANGS_S)
-        assert {each.is_alive() for each in spenders} == {False}
         with psycopg.connect(primary.application_url) as session:
             written = {
                 (holder, key): sequence
@@ -226,3 +252,22 @@ def test_while_a_synchronous_standby_is_away_nothing_is_confirmed_or_shown_until
         status, entry = spend.result(HANGS_S)
         assert (status, entry["balance"]) == (201, 99)
         assert call(url, "/v1/holders/ada/spends", "job", {"amount": 1}) == (201, entry)
+
+
+@pytest.mark.slow
+def test_who_waits_behind_a_commit_that_a_slow_standby_holds_up_is_put_off_and_spends_once_it_goes_on() -> None:
+    with prepared() as (primary, web_at, stack):
+        url = web_at(primary).url
+        for number in range(2):
+            assert call(url, f"/v1/holders/holder-{number}/grants", "grant", {"amount": GRANTED})[0] == 201
+        standby = follow(stack, primary, is_synchronous=True)
+        first, second = Spender(0, url), Spender(1, url)
+        with ExitStack() as spends:
+            with stopped_receiver(standby):
+                spends.enter_context(spending([first]))
+                wait_until(primary, WAITING)
+                spends.enter_context(spending([second]))
+                assert second.was_put_off.wait(HANGS_S)
+                assert (first.confirmed, second.confirmed) == ({}, {})
+            first.wait_for(1)
+            second.wait_for(1)

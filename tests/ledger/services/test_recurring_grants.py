@@ -369,6 +369,12 @@ def test_a_request_grants_each_missed_period_before_it_is_decided(clock, moment)
     assert (work().periods, grants()[-1][1], lots()[-1], broken_laws()) == (0, 1, (1, "09-03", None), {})
 
 
+def test_a_period_that_ended_before_its_terms_were_set_or_at_that_instant_gets_nothing(clock):
+    recur(interval="day", starts_at=at(8, 30), first_at=at(8, 30))
+    assert work().periods == 3
+    assert (grants(), broken_laws()) == ([("grant", 100, "09-01")], {})
+
+
 def test_a_spend_in_the_first_microsecond_of_a_period_takes_from_it_without_a_worker(clock):
     recur(starts_at=at(9, 2))
     clock.move_to(at(9, 2) - timedelta(microseconds=1))
