@@ -1,10 +1,13 @@
 """The statements for a cluster that replace those for one server, by the statement's name."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ledger.database import locks
 from ledger.errors import FeedUnavailable
-from ledger.reads.entry_feed import FeedPosition
+
+if TYPE_CHECKING:
+    # `ledger.database.statements` asks for a statement while it is imported, before what the reads need is there.
+    from ledger.reads.entry_feed import FeedPosition
 
 CALL_SECONDS: Final = 0.01
 """The most time for the call that opens an account on its node, if no other session has the lock."""
@@ -61,6 +64,6 @@ def wait_seconds(accounts: int) -> float:
     return locks.WAIT_SECONDS + CALL_SECONDS * accounts
 
 
-def feed_horizon(after: FeedPosition) -> tuple[int, int]:
+def feed_horizon(after: "FeedPosition") -> tuple[int, int]:
     """Replaces `ledger.reads.entry_feed._horizon`: a prepared transaction of a node does not say when it began."""
     raise FeedUnavailable(reason="cluster")

@@ -1,12 +1,16 @@
 """Each function that a cluster replaces has a replacement that takes the same arguments; one server calls none of them."""
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.utils.module_loading import import_string
 from pytest_django.fixtures import Settings
 
@@ -14,6 +18,7 @@ import ledger.reads.lock_report
 import ledger.services
 from ledger.cluster.queries import SQL
 from ledger.database.cluster import REPLACED, on_cluster
+from tests.conftest import database_url
 
 
 def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
@@ -27,6 +32,15 @@ def test_a_replacement_takes_the_same_arguments(path: str) -> None:
         replacement(*[lambda: None] * 2, most=lambda: 1).close()
     else:
         assert parameters(replacement) == parameters(REPLACED[path])
+
+
+def test_a_process_of_a_cluster_starts() -> None:
+    """A replacement that is called while its caller is imported imports nothing that is not there yet."""
+    environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "LEDGER_DISTRIBUTED": "true"}
+    environment |= {"DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "ledger_project.settings"}
+    imports = "import django; django.setup(); import ledger.services, ledger.reads"
+    done = subprocess.run([sys.executable, "-c", imports], cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def one_server(accounts: int) -> float:
