@@ -26,7 +26,7 @@ from psycopg import IsolationLevel
 from ledger import conf
 from ledger.database.cluster import on_cluster
 from ledger.database.locks import holder_key, lock_number
-from ledger.database.schema_changes import describe_pending, refuse_way_back
+from ledger.database.schema_changes import describe_pending, goes_through_pooler, refuse_way_back
 from ledger.database.schema_versions import compare_schema, leave_unensured, verify_schema
 from ledger.database.transactions import REPEATABLE_SNAPSHOT
 from ledger.errors import UnsafeDatabase
@@ -158,14 +158,6 @@ def refusal_of_schema() -> str | None:
     except UnsafeDatabase as unsafe:
         return "; ".join(str(fact) for fact in unsafe.facts.values())
     return None
-
-
-def goes_through_pooler(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether somebody else than PostgreSQL answered when the connection was made: a pooler has sessions of its own."""
-    connection.ensure_connection()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return bool(cursor.fetchone() != (connection.connection.info.backend_pid,))
 
 
 # An open connection ----------------------------------------------------------------------------------

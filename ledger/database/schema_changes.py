@@ -20,6 +20,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ProjectState
 from psycopg import sql
 
+from ledger import conf
 from ledger.database import schema_versions
 from ledger.database.schema_versions import Record, digest_of
 from ledger.errors import UnsafeDatabase
@@ -106,15 +107,23 @@ def refuse_way_back(sender: Any, using: str, plan: Sequence[tuple[Migration, boo
 
 @contextmanager
 def waits_set(connection: BaseDatabaseWrapper, waits: dict[str, str]) -> Iterator[None]:
-    """Have these settings for the block: within a transaction until its end, and else until the end of the block."""
+    """Have these settings for the block: within a transaction until its end, and else until the end of the block.
+
+    Outside of a transaction, a pooler in transaction mode would leave them to whichever client gets the session next, so there
+    the database's own settings stay.
+    """
     setting = "SELECT set_config(%s, %s, %s)"
-    with connection.cursor() as cursor:
-        if connection.in_atomic_block:
+    if connection.in_atomic_block:
+        with connection.cursor() as cursor:
             for name, value in waits.items():
                 cursor.execute(setting, [name, value, True])
-            yield
-            return
-        before = {}
+        yield
+        return
+    if not conf.keeps_server_sessions() and goes_through_pooler(connection):
+        yield
+        return
+    before = {}
+    with connection.cursor() as cursor:
         for name, value in waits.items():
             cursor.execute("SELECT current_setting(%s)", [name])
             (before[name],) = cursor.fetchone()
@@ -124,6 +133,14 @@ def waits_set(connection: BaseDatabaseWrapper, waits: dict[str, str]) -> Iterato
         finally:
             for name, value in before.items():
                 cursor.execute(setting, [name, value, False])
+
+
+def goes_through_pooler(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether somebody else than PostgreSQL answered when the connection was made: a pooler has sessions of its own."""
+    connection.ensure_connection()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return bool(cursor.fetchone() != (connection.connection.info.backend_pid,))
 
 
 def describe_pending(connection: BaseDatabaseWrapper) -> list[str]:

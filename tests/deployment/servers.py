@@ -10,13 +10,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
+import pytest
 
 from ledger_project.serving.postgres.account import SystemAccount
 from ledger_project.serving.postgres.binaries import run
@@ -41,9 +42,23 @@ class SystemServer(Server):
         return self.programs
 
 
+WITH_PIP = 18
+"""The PostgreSQL that comes with pip, which all tests use that name no other."""
+
+
 def programs_of(major: int) -> Path:
-    """Where Debian keeps the programs of this PostgreSQL; the folder may not exist."""
-    return Path(f"/usr/lib/postgresql/{major}/bin")
+    """The programs of this PostgreSQL: the folder that a variable such as POSTGRESQL_16 names, or Debian's; it may not exist."""
+    return Path(os.environ.get(f"POSTGRESQL_{major}") or f"/usr/lib/postgresql/{major}/bin")
+
+
+def started_version(major: int, **options: str) -> AbstractContextManager[Server]:
+    """As `started`, a server of this version; the test is skipped where its programs are missing."""
+    if major == WITH_PIP:
+        return started(**options)
+    programs = programs_of(major)
+    if not programs.exists():
+        pytest.skip(f"no PostgreSQL {major} in {programs}: apt install postgresql-{major}, or POSTGRESQL_{major} names a folder")
+    return started(SystemServer, programs, **options)
 
 
 @contextmanager
@@ -71,18 +86,55 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(made)
 
 
+@dataclass(frozen=True)
+class PgBouncer:
+    """A program of PgBouncer, and its version."""
+
+    program: Path
+    version: tuple[int, ...]
+
+    @property
+    def keeps_prepared_statements(self) -> bool:
+        """Whether it can."""
+        return self.version >= (1, 21)
+
+
+def find_pgbouncer(*, prepared: bool = False) -> PgBouncer | None:
+    """The PgBouncer that PGBOUNCER names, or that of the machine.
+
+    Args:
+        prepared: only one that can keep prepared statements; otherwise rather one that cannot.
+    """
+    found = []
+    for name in filter(None, (os.environ.get("PGBOUNCER"), shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin"))):
+        said = subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
+        found.append(PgBouncer(Path(name), tuple(int(part) for part in said.split()[1].split(".")[:2])))
+    fitting = [each for each in found if each.keeps_prepared_statements is prepared]
+    return next(iter(fitting or ([] if prepared else found)), None)
+
+
 @contextmanager
-def started_pgbouncer(port: str, dbname: str, user: str, password: str) -> Iterator[int]:
-    """For the block, PgBouncer runs before a server on this machine, started as its image starts it; gives its port."""
+def started_pgbouncer(port: str, dbname: str, user: str, password: str, *, prepared: bool = False) -> Iterator[int]:
+    """For the block, PgBouncer runs before a server on this machine, started as its image starts it; gives its port.
+
+    Args:
+        prepared: it keeps prepared statements; otherwise it does not, whatever its version. The test is skipped where no such
+            PgBouncer is.
+    """
+    pgbouncer = find_pgbouncer(prepared=prepared)
+    if pgbouncer is None:
+        pytest.skip(f"there is no pgbouncer{' of 1.21 or later: PGBOUNCER names one' if prepared else ''}")
     account = SystemAccount.choose()
     with folder() as data_dir:
         os.chown(data_dir, account.uid, account.gid)
         own = free_port()
         environment = {
-            "PATH": f"{os.environ['PATH']}:/usr/sbin",
+            "PATH": f"{pgbouncer.program.parent}:{os.environ['PATH']}",
             "PGBOUNCER_DIR": str(data_dir / "run"), "PGBOUNCER_PORT": str(own), "PGBOUNCER_ADDRESS": "127.0.0.1",
             "DB_HOST": "127.0.0.1", "DB_PORT": port, "DB_NAME": dbname, "DB_USER": user, "DB_PASSWORD": password,
         }  # fmt: skip
+        if pgbouncer.keeps_prepared_statements:
+            environment["PGBOUNCER_MAX_PREPARED_STATEMENTS"] = "200" if prepared else "0"
         log = data_dir / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(

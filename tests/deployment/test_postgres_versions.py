@@ -16,9 +16,8 @@ from ledger.database import checks
 from ledger_project.serving import bootstrap
 from ledger_project.serving.postgres.server import Server
 from tests.conftest import database_url, web_servers
-from tests.deployment.servers import ROOT, SystemServer, call, manage, programs_of, started
+from tests.deployment.servers import ROOT, WITH_PIP, call, manage, started_version
 
-WITH_PIP = 18
 ON_RECORD = {"Timetable", "Audit", "Anchor"}
 """What doctor warns of where no worker has run yet."""
 
@@ -29,10 +28,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
     All other tests use the version that comes with pip.
     """
-    programs = programs_of(request.param)
-    if request.param != WITH_PIP and not programs.exists():
-        pytest.skip(f"no PostgreSQL {request.param} in {programs}: apt install postgresql-{request.param}")
-    with started() if request.param == WITH_PIP else started(SystemServer, programs) as found:
+    with started_version(request.param) as found:
         assert found.binaries.joinpath("postgres").exists()
         manage(found, "prepare_database")
         manage(found, "demo")

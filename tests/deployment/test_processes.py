@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,9 +25,9 @@ from django.db import connection
 from billing.models import ScheduledTask
 from ledger.keys import api_keys
 from tests.conftest import WebProcess, database_url
-from tests.deployment.servers import started_pgbouncer
+from tests.deployment.servers import find_pgbouncer, started_pgbouncer
 
-pytestmark = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="there is no pgbouncer: apt install pgbouncer")
+pytestmark = pytest.mark.skipif(find_pgbouncer() is None, reason="there is no pgbouncer: apt install pgbouncer")
 
 ROOT = Path(settings.BASE_DIR)
 

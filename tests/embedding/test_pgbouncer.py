@@ -1,6 +1,5 @@
 """A project behind PgBouncer in transaction mode: what its own settings say about the pooler holds for the ledger too."""
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +9,7 @@ import pytest
 from tests.deployment.servers import started_pgbouncer
 from tests.embedding.installations import Project
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("pgbouncer", path="/usr/sbin:/usr/bin") is None, reason="there is no pgbouncer"),
-]
+pytestmark = pytest.mark.slow
 
 PROCESSES = 5
 GRANTS = """
@@ -49,13 +45,15 @@ print({reads.balance(f"h{holder}", "credits").balance for holder in range(30)})
 """
 
 
-@pytest.fixture
-def project(new_project: Callable[..., Project], plain_database: dict[str, object]) -> Iterator[Project]:
-    """A project whose database is reached through PgBouncer, which its settings do not say."""
+@pytest.fixture(params=[False])
+def project(
+    request: pytest.FixtureRequest, new_project: Callable[..., Project], plain_database: dict[str, object]
+) -> Iterator[Project]:
+    """A project on a PgBouncer that its settings do not mention, and that keeps prepared statements if the parameter says so."""
     project = new_project("ledger")
     project.manage("migrate", "--verbosity", "0")
     named = {"port": "PORT", "dbname": "NAME", "user": "USER", "password": "PASSWORD"}
-    with started_pgbouncer(**{name: str(plain_database[key]) for name, key in named.items()}) as port:
+    with started_pgbouncer(**{name: str(plain_database[key]) for name, key in named.items()}, prepared=request.param) as port:
         project.add(f"DATABASES['default'] |= {{'HOST': '127.0.0.1', 'PORT': {port}}}")
         project.shell(GRANTS)
         yield project
@@ -79,5 +77,13 @@ def test_150_of_150_parallel_spends_in_the_callers_transaction_succeed(project: 
 
 def test_control_with_statements_prepared_all_the_same_spends_fail(project: Project) -> None:
     """By a PgBouncer that does not keep them: older than 1.21, or without max_prepared_statements."""
-    project.add("LEDGER = {'PREPARE_STATEMENTS': True}")
+    project.add("DATABASES['default']['DISABLE_SERVER_SIDE_CURSORS'] = True", "LEDGER = {'PREPARE_STATEMENTS': True}")
     assert spend_in_parallel(project)["spent"] < 150
+
+
+@pytest.mark.parametrize("project", [True], indirect=True)
+def test_with_statements_that_pgbouncer_keeps_prepared_all_of_them_succeed(project: Project) -> None:
+    project.add("DATABASES['default']['DISABLE_SERVER_SIDE_CURSORS'] = True", "LEDGER = {'PREPARE_STATEMENTS': True}")
+    assert spend_in_parallel(project) == {"spent": 150}
+    assert project.shell(BALANCES) == "{5}"
+    assert "Clean: no violations found." in project.manage("audit_ledger")

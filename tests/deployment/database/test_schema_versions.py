@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, transaction
 from django.db.migrations import Migration
@@ -377,6 +378,24 @@ def test_a_migration_has_its_own_waits_and_leaves_those_of_the_session(committed
             assert cursor.fetchone() == (waits["lock_timeout"], waits["statement_timeout"])
         cursor.execute(shown)
         assert cursor.fetchone() == before
+
+
+def test_through_a_pooler_no_wait_stays_with_the_session_that_the_next_client_gets(
+    committed_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its control is the test above: without the pooler the session has them for the block."""
+    monkeypatch.setitem(settings.DATABASES["default"], "DISABLE_SERVER_SIDE_CURSORS", True)
+    monkeypatch.setattr(schema_changes, "goes_through_pooler", lambda connection: True)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout')")
+        before = cursor.fetchone()
+        with schema_changes.waits_set(connection, schema_changes.WAITS_OF_BUILD):
+            cursor.execute("SELECT current_setting('lock_timeout')")
+            assert cursor.fetchone() == before != (schema_changes.WAITS_OF_BUILD["lock_timeout"],)
+        # The transaction ends with its settings, whoever has the session then.
+        with transaction.atomic(), schema_changes.waits_set(connection, schema_changes.WAITS_OF_BUILD):
+            cursor.execute("SELECT current_setting('lock_timeout')")
+            assert cursor.fetchone() == (schema_changes.WAITS_OF_BUILD["lock_timeout"],)
 
 
 def test_a_busy_table_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
