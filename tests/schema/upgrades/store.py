@@ -97,6 +97,8 @@ def store_again(commit: str) -> None:
         try:
             there = code / RELEASES.parent.relative_to(ROOT)
             shutil.copytree(RELEASES.parent, there, ignore=shutil.ignore_patterns(RELEASES.name), dirs_exist_ok=True)
+            # Only what is stored now comes back.
+            shutil.rmtree(there / RELEASES.name, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "tests.schema.upgrades.store"], cwd=code, check=True)
             for path in (there / RELEASES.name).glob("*.xz"):
                 shutil.copy(path, RELEASES)
