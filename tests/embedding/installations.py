@@ -5,7 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 
@@ -87,6 +87,10 @@ class Project:
 
     python: Path
     folder: Path
+
+    def on(self, python: Path) -> "Project":
+        """The same project in another environment."""
+        return replace(self, python=python)
 
     def manage(self, *words: str, succeeds: bool = True) -> str:
         """What `manage.py` prints."""

@@ -21,3 +21,11 @@ def charge(holder: str, number: int) -> bool:
     import orders
 
     return orders.place_if_possible(holder, number, 10)
+
+
+@app.task(name="place")
+def place(holder: str, number: int) -> int:
+    """Place an order of one credit. Returns the balance afterwards."""
+    import orders
+
+    return orders.place_order(holder, number, 1)
