@@ -8,7 +8,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ledger.database import checks
 from ledger.errors import LedgerError
 from ledger_project.monitoring import node_checks, schema_checks, server_checks, work_checks
-from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok
+from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok, warning
 from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 
 
@@ -54,6 +54,8 @@ CHECKS: tuple[Check, ...] = (
     work_checks.disk,
 )
 UNCHECKED = (Error, LedgerError, OSError, ValueError)
+NODE_IS_AWAY = "08006"
+"""The SQLSTATE of a statement that a cluster sends to a node which does not answer; the check of that node fails."""
 
 
 def examine() -> Iterator[CheckResult]:
@@ -89,7 +91,8 @@ def _finding(check: Check) -> CheckResult:
 
 
 def _unchecked_result(name: str, error: Exception) -> CheckResult:
-    return failed(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
+    result = warning if getattr(error.__cause__, "sqlstate", None) == NODE_IS_AWAY else failed
+    return result(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
 
 
 def worst(findings: list[CheckResult]) -> CheckState:

@@ -49,13 +49,13 @@ LEFT JOIN pg_trigger AS found ON found.tgrelid = relation.oid AND NOT found.tgis
 WHERE relation.relnamespace = current_schema()::regnamespace AND relation.relkind IN ('r', 'p')
 """
 
-# The triggers of each shard on a node that are always enabled.
-ON_SHARDS = f"""
+# The triggers of each shard on a node, and in which modes of replication they fire.
+ON_SHARDS = """
 SELECT coalesce(json_object_agg(shard.relname, (
-    SELECT coalesce(json_agg(tgname), '[]')
+    SELECT coalesce(json_object_agg(tgname, tgenabled), '{}')
     FROM pg_trigger
-    WHERE tgrelid = shard.oid AND tgenabled = '{ALWAYS}' AND NOT tgisinternal
-)), '{{}}')
+    WHERE tgrelid = shard.oid AND NOT tgisinternal
+)), '{}')
 FROM pg_class AS shard
 WHERE shard.relnamespace = current_schema()::regnamespace AND shard.relname ~ '^ledger_entry_[0-9]+$'
 """
@@ -153,15 +153,15 @@ def triggers(connection: BaseDatabaseWrapper) -> CheckResult:
 
 
 def _wrong_on_shards() -> list[str]:
-    """Return the shards of a cluster, on any node that answers, without a trigger that is enabled for every role and mode."""
+    """Return the triggers that are missing or not enabled on a shard of a cluster, on any node that answers."""
     expected = TRIGGERS["ledger_entry"]
     return [
         f"{name} of {shard} on {node}"
         for node, shards in ask_all_nodes(ON_SHARDS).values()
-        for shard, names in sorted(shards.items())
+        for shard, states in sorted(shards.items())
         for name in sorted(expected)
         # On a shard the trigger's name ends with the shard's number.
-        if not any(each.startswith(name) for each in names)
+        if not any(each.startswith(name) and state in {ALWAYS, enabled_as(name)} for each, state in states.items())
     ]
 
 

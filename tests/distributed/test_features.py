@@ -17,6 +17,7 @@ from ledger.scopes import SCOPES
 from ledger_project.monitoring import gauges
 from ledger_project.monitoring.examination import examine
 from ledger_project.monitoring.findings import CheckState
+from ledger_project.serving.web import CONNECTIONS_TO_DATABASE
 from tests.asgi_client import AsgiClient
 from tests.distributed.test_locks_of_all_nodes import address, shard_node
 from tests.ledger.rest.conftest import ApiClient
@@ -112,7 +113,7 @@ def test_the_doctor_finds_no_mistake(as_application):
 def test_the_doctor_counts_the_connections_that_go_to_a_worker(as_application, monkeypatch):
     monkeypatch.setenv("LEDGER_WEB_WORKERS", "2")
     (found,) = [each for each in examine() if each.check == "Connections"]
-    assert f"3 web processes need at most {3 * (28 + 9)}" in found.text
+    assert f"3 web processes need at most {3 * (CONNECTIONS_TO_DATABASE + 9)}" in found.text
 
 
 def test_the_doctor_finds_a_trigger_that_is_off_on_one_shard(cluster, holder):
