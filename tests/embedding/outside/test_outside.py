@@ -27,10 +27,12 @@ def ledger_url(request: pytest.FixtureRequest, files: Files, tmp_path_factory: p
     """The URL of a ledger on this PostgreSQL, directly or through PgBouncer, that serves from the unpacked archive."""
     version, pooler = request.param
     code = files.unpack_image_archive(tmp_path_factory.mktemp("image"))
-    with started_version(version) as server, service_environment(server, pooler=pooler) as environment, programs() as started:
+    with started_version(version) as server, programs() as started:
+        # A session that PgBouncer keeps has the settings with which it began.
         prepare_ledger(code, server)
-        started.append(web := ledger_web(code, environment).start())
-        yield web.url
+        with service_environment(server, pooler=pooler) as environment:
+            started.append(web := ledger_web(code, environment).start())
+            yield web.url
 
 
 @pytest.fixture(params=["fastapi", "node"])

@@ -74,9 +74,10 @@ def test_services_are_upgraded_with_the_ledger_that_they_call(
     code = files.unpack_image_archive(tmp_path / "today")
     with ExitStack() as stack:
         server = stack.enter_context(started_version(version))
+        # A session that PgBouncer keeps has the settings with which it began.
+        prepare_ledger(earlier_code, server)
         environment = stack.enter_context(service_environment(server, pooler=pooler))
         started = stack.enter_context(programs())
-        prepare_ledger(earlier_code, server)
         pairs = []
         for number, kind in enumerate(kinds * 2 if len(kinds) == 1 else kinds):
             started.append(web := ledger_web(earlier_code, environment).start())
