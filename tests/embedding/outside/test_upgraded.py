@@ -1,6 +1,5 @@
 """Programs of others are upgraded from the built files of an earlier release to today's, while they are called."""
 
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,11 +7,11 @@ import pytest
 
 from tests.deployment.servers import manage, started_version
 from tests.deployment.traffic import Traffic, running
-from tests.embedding.installations import run, start_project
+from tests.embedding.installations import start_project
 from tests.embedding.outside.postgres import django_settings, project_database, service_environment
 from tests.embedding.outside.processes import ledger_web, prepare_ledger, programs, service
 from tests.embedding.outside.projects import CLEAN, assert_orders_are_whole, order_first, send_order, start_shop
-from tests.embedding.outside.releases import EARLIER, HERE, Files, unpack_earlier
+from tests.embedding.outside.releases import EARLIER, Files, unpack_earlier
 from tests.embedding.outside.services import assert_answers_are_charged, grant_all, send_question
 from tests.embedding.test_testing import EMPTIED, ROLLED_BACK
 
@@ -105,15 +104,6 @@ def test_services_are_upgraded_with_the_ledger_that_they_call(
         assert send_question(traffic.urls[0], 0) == ""
         assert_answers_are_charged(web.url, traffic.count)
         assert CLEAN in manage(server, "audit_ledger")
-
-
-def test_what_mypy_finds_right_with_the_earlier_release_it_finds_right_with_todays(earlier_python: Path, tmp_path: Path) -> None:
-    """With today's, `test_the_types_of_the_wheels_are_read_by_mypy_strict` has the same two files."""
-    project = start_project(earlier_python, tmp_path / "project", {}, ["ledger"])
-    for file in (HERE / "django_project/orders.py", HERE / "fastapi_service/service.py"):
-        shutil.copy(file, project.folder)
-    mypy = (earlier_python, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache")
-    assert "no issues found in 2 source files" in run(*mypy, "orders.py", "service.py", folder=project.folder)
 
 
 @pytest.mark.parametrize("version", [18, 15])
