@@ -98,7 +98,7 @@ class LedgerMigration(Migration):
         return f"{name}: {self.effect} {self.lock} Servers of {self.code_from} and later go on."
 
 
-def refuse_way_back(sender: Any, using: str, plan: Sequence[tuple[Migration, bool]] = (), **options: Any) -> None:
+def refuse_way_back(using: str, plan: Sequence[tuple[Migration, bool]]) -> None:
     """Return, or raise CommandError before `migrate` undoes anything, if its plan undoes a migration of the ledger's database."""
     for migration, is_backwards in plan:
         if is_backwards and isinstance(migration, LedgerMigration) and using == schema_versions.LEDGER_ALIAS:

@@ -8,7 +8,7 @@ from django.core.checks import Error
 from pytest_django import Settings
 
 from ledger import conf
-from ledger.database import checks
+from ledger.database import system_checks
 
 
 def test_without_settings_the_defaults_hold(settings: Settings) -> None:
@@ -40,13 +40,13 @@ def test_without_settings_the_defaults_hold(settings: Settings) -> None:
         "CUSTOMER_PAGE_SALT": "",
         "CUSTOMER_PAGE_FRAMED_BY": [],
     }
-    assert checks.check_settings(None) == []
+    assert system_checks.check_settings() == []
 
 
 def test_one_setting_leaves_the_others_at_their_defaults(settings: Settings) -> None:
     settings.LEDGER = {"SHARDS": 7}
     assert (conf.SHARDS.value, conf.REFUND_LOT_DAYS.value) == (7, 30)
-    assert checks.check_settings(None) == []
+    assert system_checks.check_settings() == []
 
 
 @pytest.mark.parametrize(
@@ -97,22 +97,22 @@ def test_an_unknown_name_a_wrong_type_and_a_wrong_value_are_reported_by_name(
     given: Any, message: str, settings: Settings
 ) -> None:
     settings.LEDGER = given
-    (found,) = checks.check_settings(None)
+    (found,) = system_checks.check_settings()
     assert isinstance(found, Error)
     assert (found.id, found.msg.startswith(message)) == ("ledger.E004", True), found.msg
 
 
 def test_a_setting_of_an_application_that_is_left_out_is_reported(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.LEDGER = {"SIGNAL_MAIL_FROM": "ledger@shop.example"}
-    assert checks.check_settings(None) == []
+    assert system_checks.check_settings() == []
     monkeypatch.setattr(conf.apps, "is_installed", lambda name: name != "ledger.signals")
-    (found,) = checks.check_settings(None)
+    (found,) = system_checks.check_settings()
     assert (found.id, found.msg) == (
         "ledger.E004",
         "settings.LEDGER['SIGNAL_MAIL_FROM'] needs 'ledger.signals' in INSTALLED_APPS.",
     )
     settings.LEDGER = {"SIGNAL_MAIL_FROM": conf.SIGNAL_MAIL_FROM.default}
-    assert checks.check_settings(None) == []
+    assert system_checks.check_settings() == []
 
 
 def test_the_application_of_each_setting_is_one_of_ours() -> None:
@@ -125,4 +125,4 @@ def test_the_application_of_each_setting_is_one_of_ours() -> None:
 
 def test_every_wrong_setting_is_reported(settings: Settings) -> None:
     settings.LEDGER = {"SHARD": 7, "SHARDS": 0, "LOCK_KEY_SCHEME": "md5"}
-    assert [found.id for found in checks.check_settings(None)] == ["ledger.E004", "ledger.E004"]
+    assert [found.id for found in system_checks.check_settings()] == ["ledger.E004", "ledger.E004"]

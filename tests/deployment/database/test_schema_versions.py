@@ -19,7 +19,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from psycopg.errors import LockNotAvailable
 
 from ledger import services
-from ledger.database import checks, schema_changes, schema_versions
+from ledger.database import checks, schema_changes, schema_versions, system_checks
 from ledger.database.schema_changes import LedgerMigration
 from ledger.database.schema_versions import Record
 from ledger.errors import UnsafeDatabase
@@ -248,9 +248,9 @@ def test_checks_and_doctor_say_what_an_upgrade_does_before_it_is_done(with_more:
     warnings = [("ledger.W008", f"An upgrade is due. {text}") for text in (does, "auth.0013_more")]
     lacking = LACKING.format(version=VERSION)
     refused = f"Calls of the ledger are refused: {lacking.replace(': run', '; run')}."
-    said = checks.check_schema(None, databases=["default"])
+    said = system_checks.check_schema(["default"])
     assert [(each.id, each.msg) for each in said] == [("ledger.W006", refused), *warnings]
-    said = checks.check_schema_before_deployment(None)
+    said = system_checks.check_schema_before_deployment()
     assert [(each.id, each.msg) for each in said[1:]] == warnings
     assert said[0].id == "ledger.E007"
     found = schema_checks.migrations(connection)

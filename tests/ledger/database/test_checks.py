@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection, connections
 from psycopg import IsolationLevel
 from pytest_django.fixtures import Settings
 
-from ledger.database import checks
+from ledger.database import checks, system_checks
 from ledger.errors import UnsafeDatabase
 from ledger_project.database import connection_urls
 from ledger_project.serving.postgres.server import Server
@@ -201,7 +201,7 @@ def test_djangos_check_reports_unsafe_settings(
     changes: dict[str, Any], identifiers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "DATABASES", {"default": {"OPTIONS": {}, **changes}})
-    assert [message.id for message in checks.check_settings(None)] == identifiers
+    assert [message.id for message in system_checks.check_settings()] == identifiers
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_djangos_check_reports_settings_by_which_no_lock_can_be_taken(
     changes: dict[str, Any], why: str, settings: Settings
 ) -> None:
     settings.LEDGER = {**settings.LEDGER, **changes}
-    (message,) = checks.check_settings(None)
+    (message,) = system_checks.check_settings()
     assert (message.id, why in message.msg) == ("ledger.E003", True)
 
 
@@ -263,6 +263,6 @@ def test_a_cluster_needs_its_application(is_installed: bool, settings: Any, monk
     settings.LEDGER = {**settings.LEDGER, "DISTRIBUTED": True}
     if not is_installed:
         # Other INSTALLED_APPS would make the applications ready again, and the pages would get another, empty site.
-        monkeypatch.setattr(checks.apps, "is_installed", lambda name: name != "ledger.cluster")
-    found = [message.id for message in checks.check_settings(None)]
+        monkeypatch.setattr(system_checks.apps, "is_installed", lambda name: name != "ledger.cluster")
+    found = [message.id for message in system_checks.check_settings()]
     assert found == ([] if is_installed else ["ledger.E009"])
