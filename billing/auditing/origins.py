@@ -16,8 +16,8 @@ from billing.generator.state.open_claims import anchor_of
 from billing.metering import usage
 from billing.metering.corrections import stored_event
 from billing.metering.expressions import ExpressionWrong, NotComputable, parse_expression
+from billing.metering.measuring import Measure, measure
 from billing.metering.partitions import month_after
-from billing.metering.usage import Measure, measure
 from billing.models import Claim, Cursor, DroppedMonth, Price, Subscription, UsageEvent
 from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments

@@ -1,4 +1,4 @@
-"""From usage events to a quantity. This is the reference: the SQL of `billing.metering.usage` must compute the same.
+"""From usage events to a quantity. This is the reference: the SQL of `billing.metering.measuring` must compute the same.
 
 Each function takes the events of one meter and one period `[start, end)`, in any order. Where the order matters, it sorts them by
 `(occurred_at, sequence)`.

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from billing.metering import corrections, usage
+from billing.metering import corrections, measuring
 from billing.metering.corrections import EventCorrection, take_in_all
 from billing.metering.usage import EventStatus, NewEvent
 from billing.models import Subscription
@@ -44,7 +44,7 @@ def correct_twice(
         results = run_threads(correct, 2)
     with connection.cursor() as cursor:
         cursor.execute(f"SET search_path = {search_path}")
-    [measured] = usage.measure(subscription.pk, [usage.Measure(parse_price(metered()), at(1, 1), at(2, 1))])
+    [measured] = measuring.measure(subscription.pk, [measuring.Measure(parse_price(metered()), at(1, 1), at(2, 1))])
     return results, measured.quantity
 
 

@@ -34,7 +34,7 @@ from billing.generator.state.overage import read_late_overage
 from billing.generator.state.rated_entries import read_late_entries
 from billing.generator.state.spans import BoundClaim, ItemSpan, due_instants, recent_periods
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState, compute_settled_until, read_items, since
-from billing.metering import usage
+from billing.metering import measuring
 from billing.models import Claim
 from billing.orders import plans
 from billing.orders.subscriptions import refunded_times
@@ -366,12 +366,12 @@ def _measure_usage(
     subscription: SubscriptionState, looked_at: Sequence[UsageDue], most_groups: int | None
 ) -> list[tuple[UsageDue, RatingInput]]:
     windows = [
-        usage.Measure(
+        measuring.Measure(
             one.span.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end, one.span.schedule.zone
         )
         for one in looked_at
     ]
-    measured = list(zip(looked_at, usage.measure(subscription.id, windows, most_groups=most_groups), strict=True))
+    measured = list(zip(looked_at, measuring.measure(subscription.id, windows, most_groups=most_groups), strict=True))
     run_limits.ensure_few_groups(measured, most_groups)
     return measured
 

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 from billing.generator.state.spans import recent_periods
 from billing.metering.filters import PASSES
+from billing.metering.measuring import COUNTS
 from billing.metering.uncounted import REASON, left_over_of
-from billing.metering.usage import COUNTS
 from billing.orders import plans
 from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from billing.generator.difference import due_drafts
-from billing.metering import usage
+from billing.metering import measuring, usage
 from billing.metering.corrections import EventCancellation, EventCorrection, take_in_all
 from billing.metering.usage import EventStatus, NewEvent
 from billing.models import Subscription, UsageEvent, UsageKey
@@ -45,7 +45,7 @@ def cancellation(subscription: Subscription, key: str) -> EventCancellation:
 def measured(subscription: Subscription, aggregation: str, **fields: Any) -> RatingInput:
     """The usage of January."""
     price = parse_price(metered(aggregation=aggregation, **fields))
-    return usage.measure(subscription.pk, [usage.Measure(price, START, END)])[0]
+    return measuring.measure(subscription.pk, [measuring.Measure(price, START, END)])[0]
 
 
 @pytest.mark.django_db
@@ -75,9 +75,9 @@ def test_a_level_that_was_corrected_does_not_hold_in_the_next_period() -> None:
     subscription = SubscriptionFactory()
     price = parse_price(metered(aggregation="weighted_sum"))
     take_in_all([cancellation(subscription, sent(subscription, "100"))])
-    assert usage.measure(subscription.pk, [usage.Measure(price, END, at(3, 1))])[0].quantity == 0
+    assert measuring.measure(subscription.pk, [measuring.Measure(price, END, at(3, 1))])[0].quantity == 0
     take_in_all([correction(subscription, sent(subscription, "100"), "8")])
-    assert usage.measure(subscription.pk, [usage.Measure(price, END, at(3, 1))])[0].quantity == 8
+    assert measuring.measure(subscription.pk, [measuring.Measure(price, END, at(3, 1))])[0].quantity == 8
 
 
 @pytest.mark.django_db

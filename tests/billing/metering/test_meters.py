@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from billing.metering import usage
+from billing.metering import measuring, usage
 from billing.metering.corrections import EventCancellation, EventCorrection, take_in_all
 from billing.metering.meters import create_meter
 from billing.metering.usage import EventResult, NewEvent
@@ -166,7 +166,7 @@ def test_the_computed_quantity_is_what_prices_measure(subscription: Subscription
     sent(event(subscription, meter), event(subscription, meter, {"input_tokens": "0.01", "output_tokens": 0}))
     for aggregation, quantity in (("sum", Decimal("27.02")), ("max", 27), ("count", 2), ("unique", 2)):
         price = parse_price(metered(meter=meter, aggregation=aggregation))
-        [measured] = usage.measure(subscription.pk, [usage.Measure(price, at(1, 1), at(2, 1))])
+        [measured] = measuring.measure(subscription.pk, [measuring.Measure(price, at(1, 1), at(2, 1))])
         assert measured.quantity == quantity, aggregation
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing.metering import usage
+from billing.metering import measuring, usage
 from billing.rating.aggregation import Days, Event, RatingInput
 from billing.rating.prices.reading import parse_price
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
@@ -125,7 +125,7 @@ def test_sql_and_reference_agree(drawn: list[tuple[Decimal, int, dict[str, Any]]
         ]
     )
     prices = [parse_price({name: value for name, value in price.items() if value is not None}) for price in PRICES]
-    measured = usage.measure(subscription.pk, [usage.Measure(price, START, END) for price in prices])
+    measured = measuring.measure(subscription.pk, [measuring.Measure(price, START, END) for price in prices])
     for price, found in zip(prices, measured, strict=True):
         expected = price.usage_of(known, period=(START, END), days=JANUARY)
         assert without_events(found) == without_events(expected), price
@@ -148,12 +148,12 @@ def test_days_are_those_of_the_billing_zone_and_each_has_the_last_level_of_it() 
     )
     # From noon to noon, local time: 1 January counts, 1 February does not. The events at 04:00 UTC belong to the day before.
     window = (at(1, 1) + timedelta(hours=17), at(2, 1) + timedelta(hours=17))
-    [found] = usage.measure(subscription.pk, [usage.Measure(price, *window, *window, zone)])
+    [found] = measuring.measure(subscription.pk, [measuring.Measure(price, *window, *window, zone)])
     assert {level: share * 31 for level, share in found.levels} == {3: 8, 10: 1, 20: 21, 50: 1}
     days = Days(date(2026, 1, 1), date(2026, 2, 1), 31, zone)
     assert without_events(price.usage_of(known, days=days, held_before=Decimal(3))) == without_events(found)
     # The next period begins with what was reported last before its first day ended.
-    [later] = usage.measure(subscription.pk, [usage.Measure(price, window[1], window[1] + timedelta(days=28), zone=zone)])
+    [later] = measuring.measure(subscription.pk, [measuring.Measure(price, window[1], window[1] + timedelta(days=28), zone=zone)])
     assert later.levels == ((70, 1),)
 
 
@@ -169,7 +169,7 @@ def test_days_are_those_that_billing_knows_where_the_server_takes_the_name_for_a
             for e in known
         ]
     )
-    [found] = usage.measure(subscription.pk, [usage.Measure(price, july, august, zone=zone)])
+    [found] = measuring.measure(subscription.pk, [measuring.Measure(price, july, august, zone=zone)])
     # Half past midnight of 11 July.
     assert {level: share * 31 for level, share in found.levels} == {10: 10, 20: 21}
     days = Days(date(2026, 7, 1), date(2026, 8, 1), 31, zone)
@@ -197,7 +197,7 @@ def test_a_number_in_a_property_is_the_same_for_billing_and_the_ratings_call(odd
             for e in known
         ]
     )
-    [measured] = usage.measure(subscription.pk, [usage.Measure(price, START, END)])
+    [measured] = measuring.measure(subscription.pk, [measuring.Measure(price, START, END)])
     assert measured.quantity == price.usage_of(known).quantity
 
 
@@ -223,7 +223,7 @@ def test_what_held_before_the_period_weighs_in_it() -> None:
             )
         ]
     )
-    [measured] = usage.measure(subscription.pk, [usage.Measure(price, START, END)])
+    [measured] = measuring.measure(subscription.pk, [measuring.Measure(price, START, END)])
     assert measured.quantity == 15
 
 
@@ -242,5 +242,5 @@ def test_a_level_in_a_property_holds_into_the_next_period_however_the_number_is_
                 )
             ]
         )
-    [measured] = usage.measure(subscription.pk, [usage.Measure(price, END, at(3, 1))])
+    [measured] = measuring.measure(subscription.pk, [measuring.Measure(price, END, at(3, 1))])
     assert measured.quantity == 10

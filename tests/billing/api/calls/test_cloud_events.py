@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from billing.metering import usage
+from billing.metering import measuring
 from billing.models import RequestKey, Subscription, UsageEvent
 from billing.rating.prices.reading import parse_price
 from ledger_project.api.documents import openapi_document
@@ -61,7 +61,7 @@ def test_a_batch_has_a_result_for_each_event(api: ApiClient) -> None:
     assert [result for result, _ in found] == ["accepted", "accepted", *["invalid"] * 5]
     assert [detail.split(":")[0] for _, detail in found[3:]] == ["/time", "/specversion", "/type", ""]
     price = parse_price(metered())
-    assert usage.measure(subscription.pk, [usage.Measure(price, at(1, 1), at(2, 1))])[0].quantity == 8 + Fraction(1, 2)
+    assert measuring.measure(subscription.pk, [measuring.Measure(price, at(1, 1), at(2, 1))])[0].quantity == 8 + Fraction(1, 2)
 
 
 def test_without_a_value_or_data_an_event_counts_one(api: ApiClient) -> None:

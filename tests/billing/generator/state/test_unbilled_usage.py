@@ -14,7 +14,7 @@ from billing.generator.options import Options
 from billing.generator.run.due import DueFilter, DueWalk
 from billing.generator.run.generate import generate_in
 from billing.management.commands import generate_invoices
-from billing.metering import partitions, usage
+from billing.metering import measuring, partitions, usage
 from billing.metering.corrections import EventCancellation, take_in_all
 from billing.models import Customer, Invoice, Line, Subscription
 from billing.orders import subscriptions
@@ -103,9 +103,9 @@ def test_an_event_that_a_run_could_not_see_yet_is_billed_by_the_next() -> None:
 def test_late_usage_is_found_by_what_was_recorded_not_by_reading_what_was_billed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "LONGEST_TRANSACTION", timedelta(0))
     measured: list[int] = []
-    measure = usage.measure
+    measure = measuring.measure
 
-    def counting(subscription_id: int, measures: list[usage.Measure], **limits: int | None) -> list[RatingInput]:
+    def counting(subscription_id: int, measures: list[measuring.Measure], **limits: int | None) -> list[RatingInput]:
         measured.append(len(measures))
         return measure(subscription_id, measures, **limits)
 
