@@ -20,7 +20,7 @@ from billing.metering.measuring import Measure, measure
 from billing.metering.partitions import month_after
 from billing.models import Claim, Cursor, DroppedMonth, Price, Subscription, UsageEvent
 from billing.orders import plans
-from billing.orders.subscriptions import follows_from_amendments
+from billing.orders.stored_versions import follows_from_amendments
 from billing.rating.aggregation import KEPT, stored_usage
 from billing.rating.periods import Schedule
 from billing.rating.prices.overage import METER_PREFIX

@@ -15,7 +15,7 @@ from billing.orders.item_versions import AmendmentChange, OrderedTerms, terms_at
 from billing.orders.overrides import Override, overridden
 from billing.orders.plan_move_orders import NewPlanMove, versions_of
 from billing.orders.plan_move_walk import MoveCandidate, Outcome, candidates, decide
-from billing.orders.subscriptions import changes_of
+from billing.orders.stored_versions import changes_of
 from billing.rating.periods import months_of
 from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote

@@ -15,7 +15,8 @@ from django.db import Error
 from billing.models import MovedSubscription as Moved
 from billing.models import OpenPlanMove, PlanMove, Subscription
 from billing.orders.item_versions import AmendmentChange, instants_on, is_over, terms_at
-from billing.orders.subscriptions import changes_of, move_to_plan, tell_followers
+from billing.orders.stored_versions import changes_of
+from billing.orders.subscriptions import move_to_plan, tell_followers
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction

@@ -4,46 +4,38 @@ Nothing here takes the lock `invoice_gen/<ref>`: amendments and invoices never w
 `subscription_intent/<ref>` puts the amendments of a subscription in order.
 """
 
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db.models import Max, Q
-from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, SubscriptionNotStarted
-from billing.models import Activation, Amendment, Charge, Customer, Item, ItemVersion, Subscription
+from billing.models import Activation, Amendment, Charge, Customer, ItemVersion, Subscription
 from billing.models import Plan as PlanRow
 from billing.models import Price as PriceRow
 from billing.models.columns import first_of
 from billing.orders import plans
 from billing.orders.item_versions import (
     AllowanceChange,
-    AmendmentChange,
-    PricesOf,
     UnusedTime,
-    VersionSpan,
     plan_at,
-    refunded,
     terms_at,
-    timeline,
 )
-from billing.orders.overrides import Override, PriceOverride, stored
+from billing.orders.overrides import PriceOverride, stored
 from billing.orders.phases import BegunPhase, Phase, PhaseList, timed
+from billing.orders.stored_versions import counting_changes, read_changes, store_timeline
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
-from billing.rating.prices.overage import METER_PREFIX, is_overage
-from billing.rating.prices.price import TAX_CLASS, TAX_CLASS_RULE, Price, PriceKind, may_bill_the_same
-from billing.rating.prices.reading import parse_price
+from billing.rating.prices.overage import METER_PREFIX
+from billing.rating.prices.price import TAX_CLASS, TAX_CLASS_RULE, PriceKind
 from billing.rating.tax_rules import STANDARD_CLASS
 from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
-from ledger.database.locks import Lock, holder_lock
-from ledger.database.statements import fetch_rows
+from ledger.database.locks import Lock
 from ledger.database.transactions import after_commit, locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, Shape, UseCase, declared_fields, field_of
@@ -285,7 +277,7 @@ def _create(request: NewSubscription) -> Subscription:
         _insert_amendment(lock, subscription, request.started_at, order, request.actor)
         for index, begun in enumerate(phases[1:], 1):
             _insert_amendment(lock, subscription, begun.starts_at, _phase_change(index + 1, begun, index), request.actor)
-        _store_timeline(lock, subscription)
+        store_timeline(lock, subscription)
         if request.starts_when_paid:
             expires_at = present(subscription) + timedelta(hours=request.payment_timeout_hours or PAYMENT_TIMEOUT_HOURS)
             check_instant("/payment_timeout_hours", expires_at)
@@ -338,7 +330,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
             amendment = _change_phases(lock, subscription, effective_at, wish, actor)
         else:
             amendment = _change_at_once(lock, subscription, effective_at, wish, actor)
-        _store_timeline(lock, subscription)
+        store_timeline(lock, subscription)
     tell_followers(subscription)
     return amendment
 
@@ -360,7 +352,7 @@ def move_to_plan(
 ) -> list[int]:
     """Write the amendments of a plan move, one per instant, under the subscription's lock; return their sequences."""
     made = [_insert_amendment(lock, subscription, instant, dict(change), actor).sequence for instant in instants]
-    _store_timeline(lock, subscription)
+    store_timeline(lock, subscription)
     return made
 
 
@@ -368,15 +360,7 @@ def never_start(lock: Lock, subscription: Subscription, actor: str) -> None:
     """Write, under the subscription's lock, the amendment that ends a subscription at its start."""
     starts_at = subscription.started_at
     _insert_amendment(lock, subscription, starts_at, {"ends_at": _iso(starts_at)}, actor)
-    _store_timeline(lock, subscription)
-
-
-def changes_of(subscription_ids: Collection[int]) -> dict[int, list[AmendmentChange]]:
-    """Return the amendments of subscriptions by their ids, in their order, by one query."""
-    amendments: dict[int, list[Amendment]] = {}
-    for row in Amendment.objects.filter(subscription_id__in=subscription_ids).order_by("subscription_id", "sequence"):
-        amendments.setdefault(row.subscription_id, []).append(row)
-    return {pk: _counting(rows) for pk, rows in amendments.items()}
+    store_timeline(lock, subscription)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -465,12 +449,12 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
         _check_trial(subscription, wish.trial_end)
         return {"trial_end": _iso(wish.trial_end)}
     if wish.plan is not None:
-        return {"plan": _other_plan(plan_at(_changes(subscription), effective_at), wish.plan)}
+        return {"plan": _other_plan(plan_at(read_changes(subscription), effective_at), wish.plan)}
     if wish.quantities is not None:
-        _check_quantities(plan_at(_changes(subscription), effective_at), wish.quantities)
+        _check_quantities(plan_at(read_changes(subscription), effective_at), wish.quantities)
         return {"quantities": _as_text(wish.quantities)}
     if wish.price_override is not None:
-        return {"price_override": _override(plan_at(_changes(subscription), effective_at), wish.price_override)}
+        return {"price_override": _override(plan_at(read_changes(subscription), effective_at), wish.price_override)}
     if wish.sets_override:
         return {"price_override": None}
     if wish.anchor_at is not None:
@@ -540,10 +524,10 @@ def _change_phases(lock: Lock, subscription: Subscription, effective_at: datetim
     phases = wish.phases or []
     if phases and phases[0].trial:
         raise Invalid(pointer="/phases/0/trial", rule="first-phase", detail="only an order begins with a trial")
-    terms = terms_at(_changes(subscription), effective_at)
+    terms = terms_at(read_changes(subscription), effective_at)
     begun = _time_phases(phases, effective_at, terms.plan_id, terms.anchor_at or subscription.anchor_at, subscription.time_zone)
     rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("sequence"))
-    known = {change.sequence for change in _counting(rows)}
+    known = {change.sequence for change in counting_changes(rows)}
     of_phases = [row for row in rows if "phase" in row.change and row.sequence in known]
     gone = {row.effective_at for row in of_phases if row.effective_at >= effective_at and row.sequence > 1}
     withdraws = [
@@ -572,7 +556,7 @@ def _check_trial(subscription: Subscription, trial_end: datetime) -> None:
 
 def _moves_at(subscription: Subscription, anchor_at: datetime, effective_at: datetime) -> datetime:
     """Return the instant at which a moved billing day begins to count: its first boundary that is not before `effective_at`."""
-    interval = plans.terms_of(plan_at(_changes(subscription), effective_at)).interval
+    interval = plans.terms_of(plan_at(read_changes(subscription), effective_at)).interval
     period = Schedule.anchored_at(anchor_at, ZoneInfo(subscription.time_zone), interval).period_at(effective_at)
     return effective_at if period.start == effective_at else period.end
 
@@ -632,59 +616,6 @@ def _next(model: type[Amendment] | type[Charge], subscription: Subscription) -> 
     return (last or 0) + 1
 
 
-def _changes(subscription: Subscription) -> list[AmendmentChange]:
-    rows = Amendment.objects.filter(subscription_id=subscription.pk).order_by("sequence")
-    return _counting(rows)
-
-
-def _counting(rows: Iterable[Amendment]) -> list[AmendmentChange]:
-    """Return the changes of a subscription's amendments, without those that a later one withdraws."""
-    known = list(rows)
-    withdrawn = {sequence for row in known for sequence in row.change.get("withdraws", ())}
-    return [_change_of(row) for row in known if row.sequence not in withdrawn]
-
-
-def _change_of(row: Amendment) -> AmendmentChange:
-    ends_at, anchor_at = row.change.get("ends_at"), row.change.get("anchor_at")
-    return AmendmentChange(
-        sequence=row.sequence,
-        effective_at=row.counts_from,
-        plan_id=row.change.get("plan"),
-        quantities={key: Decimal(text) for key, text in row.change.get("quantities", {}).items()},
-        sets_end="ends_at" in row.change,
-        ends_at=datetime.fromisoformat(ends_at) if ends_at else None,
-        unused_time=UnusedTime(row.change.get("unused_time", UnusedTime.CREDIT)),
-        paused=row.change.get("paused"),
-        charges_while_paused=row.change.get("charges_while_paused", False),
-        anchor_at=datetime.fromisoformat(anchor_at) if anchor_at else None,
-        asked_at=row.effective_at if anchor_at else None,
-        sets_override="price_override" in row.change,
-        override=row.change.get("price_override"),
-        allowance_change=AllowanceChange(row.change.get("allowance_change", AllowanceChange.PRORATE)),
-    )
-
-
-def _prices_of(subscription: Subscription, *, creates: bool) -> PricesOf:
-    """Return the prices that a subscription pays; `creates`: write the negotiated prices that have no row."""
-
-    def prices_of(plan_id: int, override: Override | None) -> Mapping[str, int]:
-        if override is None:
-            return {price.key: price_id for price_id, price in plans.terms_of(plan_id).prices}
-        return plans.negotiated_prices(plan_id, override, subscription.pk, creates=creates)
-
-    return prices_of
-
-
-def _usage_keys_of(plan_id: int) -> set[str]:
-    return {price.key for _, price in plans.terms_of(plan_id).prices if price.kind == PriceKind.USAGE}
-
-
-def _timeline(subscription: Subscription, *, creates: bool) -> dict[tuple[Any, ...], VersionSpan]:
-    prices_of = _prices_of(subscription, creates=creates)
-    spans = timeline(_changes(subscription), prices_of, _usage_keys_of, subscription.anchor_at)
-    return {_identity(span): span for span in spans}
-
-
 FOLLOWERS: Final[list[Callable[[str], object]]] = []
 """What follows an order about a plan with overage, allowance or budgets, with the reference of the subscription, after COMMIT."""
 
@@ -708,175 +639,6 @@ def tell_followers(subscription: Subscription) -> None:
 
 _PLANS_WITH_TERMS: Final = PlanRow.objects.filter(Q(allowance__isnull=False) | Q(budgets__isnull=False)).values("id")
 _OVERAGE_PRICES: Final = PriceRow.objects.filter(meter__startswith=METER_PREFIX).values("id")
-
-
-def _store_timeline(lock: Lock, subscription: Subscription) -> None:
-    """Supersede the item versions that no longer hold, and insert the new ones."""
-    lock.ensure_held(SUBSCRIPTION_INTENT(subscription.ref))
-    target = _timeline(subscription, creates=True)
-    items = _items(subscription, {span.key for span in target.values()})
-    keys = {item_id: key for key, item_id in items.items()}
-    current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
-    known = {_identity(_span_of(row, keys[row.item_id])): row.pk for row in current}
-    gone = [pk for identity, pk in known.items() if identity not in target]
-    ItemVersion.objects.filter(pk__in=gone).update(superseded_at=Now())
-    ItemVersion.objects.bulk_create(
-        ItemVersion(
-            subscription_id=subscription.pk,
-            item_id=items[span.key],
-            plan_id=span.plan_id,
-            price_id=span.price_id,
-            quantity=span.quantity,
-            starts_at=span.starts_at,
-            ends_at=span.ends_at,
-            is_termination=span.is_termination,
-            amendment=span.amendment,
-            anchor_at=span.anchor_at,
-            skips_unused=span.skips_unused,
-            allowance_change=span.allowance_change,
-        )
-        for identity, span in target.items()
-        if identity not in known
-    )
-    prices = [plans.price_of(span.price_id)[1] for span in target.values() if span.price_id is not None]
-    has_budgets = any(plans.terms_of(span.plan_id).budgets for span in target.values())
-    if has_budgets or any(is_overage(price) or price.is_billed_by_entries() for price in prices):
-        _ensure_billed_once(subscription)
-
-
-def _ensure_billed_once(subscription: Subscription) -> None:
-    """Return, or raise if another subscription of the holder bills overage or entries, or has a budget, as this one does.
-
-    Lock order: the caller has the subscription's lock; then the holder's, until the order has committed. So of two such orders at
-    once, the second one sees the first.
-
-    Raises:
-        Invalid: another one bills them. HolderBusy: lock_timeout passed.
-    """
-    holder_id = Customer.objects.values_list("holder_id", flat=True).get(pk=subscription.customer_id)
-    if holder_id:
-        with holder_lock(holder_id):
-            _ensure_one_overage(subscription)
-            _ensure_budgets_once(subscription)
-            _ensure_entries_billed_once(subscription)
-
-
-OTHER_OVERAGE = """
-    SELECT other.ref, theirs.meter
-    FROM billing_itemversion AS v
-    JOIN billing_price AS mine ON mine.id = v.price_id AND starts_with(mine.meter, %(prefix)s)
-    JOIN billing_customer AS c ON c.id = %(customer)s AND c.holder_id <> ''
-    JOIN billing_customer AS sharing ON sharing.holder_id = c.holder_id
-    JOIN billing_subscription AS other ON other.customer_id = sharing.id AND other.id <> v.subscription_id
-    JOIN billing_itemversion AS w ON w.subscription_id = other.id AND w.superseded_at IS NULL
-        AND w.starts_at < coalesce(v.ends_at, 'infinity') AND coalesce(w.ends_at, 'infinity') > v.starts_at
-    JOIN billing_price AS theirs ON theirs.id = w.price_id AND theirs.meter = mine.meter
-    WHERE v.subscription_id = %(subscription)s AND v.superseded_at IS NULL
-        AND NOT EXISTS (
-            SELECT FROM billing_activation AS a WHERE a.subscription_id = other.id AND a.state IN ('expired', 'canceled'))
-    LIMIT 1
-"""
-
-
-def _ensure_one_overage(subscription: Subscription) -> None:
-    values = {"subscription": subscription.pk, "customer": subscription.customer_id, "prefix": METER_PREFIX}
-    for ref, meter in fetch_rows(lambda *row: row, OTHER_OVERAGE, values):
-        detail = f"the holder has the overage of {ref} in {meter.removeprefix(METER_PREFIX)} at that time; an account has one"
-        raise Invalid(pointer="/plan", rule="overage-taken", detail=detail)
-
-
-OTHER_BUDGET = """
-    SELECT other.ref, mine ->> 'budget'
-    FROM billing_itemversion AS v
-    JOIN billing_plan AS p ON p.id = v.plan_id
-    CROSS JOIN LATERAL jsonb_array_elements(p.budgets) AS mine
-    JOIN billing_customer AS c ON c.id = %(customer)s AND c.holder_id <> ''
-    JOIN billing_customer AS sharing ON sharing.holder_id = c.holder_id
-    JOIN billing_subscription AS other ON other.customer_id = sharing.id AND other.id <> v.subscription_id
-    JOIN billing_itemversion AS w ON w.subscription_id = other.id AND w.superseded_at IS NULL AND w.price_id IS NULL
-        AND w.starts_at < coalesce(v.ends_at, 'infinity') AND coalesce(w.ends_at, 'infinity') > v.starts_at
-    JOIN billing_plan AS q ON q.id = w.plan_id
-    CROSS JOIN LATERAL jsonb_array_elements(q.budgets) AS theirs
-    WHERE v.subscription_id = %(subscription)s AND v.superseded_at IS NULL AND v.price_id IS NULL
-        AND theirs -> 'budget' = mine -> 'budget' AND theirs -> 'credit_type' = mine -> 'credit_type'
-        AND NOT EXISTS (
-            SELECT FROM billing_activation AS a WHERE a.subscription_id = other.id AND a.state IN ('expired', 'canceled'))
-    LIMIT 1
-"""
-
-
-def _ensure_budgets_once(subscription: Subscription) -> None:
-    values = {"subscription": subscription.pk, "customer": subscription.customer_id}
-    for ref, budget in fetch_rows(lambda *row: row, OTHER_BUDGET, values):
-        detail = f"the holder has the budget {budget} of {ref} at that time; an account has one of a name"
-        raise Invalid(pointer="/plan", rule="budget-taken", detail=detail)
-
-
-# Prices of another subscription of the holder that bill the entries of the same rate at the same time. Entries do not name a
-# subscription, so both would bill them.
-OTHER_ENTRIES = """
-    SELECT other.ref, mine.definition -> 'entries' ->> 'rate', mine.definition, theirs.definition
-    FROM billing_itemversion AS v
-    JOIN billing_price AS mine ON mine.id = v.price_id AND mine.definition ->> 'billed_by' = 'entries'
-    JOIN billing_customer AS c ON c.id = %(customer)s AND c.holder_id <> ''
-    JOIN billing_customer AS sharing ON sharing.holder_id = c.holder_id
-    JOIN billing_subscription AS other ON other.customer_id = sharing.id AND other.id <> v.subscription_id
-    JOIN billing_itemversion AS w ON w.subscription_id = other.id AND w.superseded_at IS NULL
-        AND w.starts_at < coalesce(v.ends_at, 'infinity') AND coalesce(w.ends_at, 'infinity') > v.starts_at
-    JOIN billing_price AS theirs ON theirs.id = w.price_id AND theirs.definition ->> 'billed_by' = 'entries'
-        AND theirs.definition -> 'entries' ->> 'credit_type' = mine.definition -> 'entries' ->> 'credit_type'
-        AND theirs.definition -> 'entries' ->> 'rate' = mine.definition -> 'entries' ->> 'rate'
-    WHERE v.subscription_id = %(subscription)s AND v.superseded_at IS NULL
-        AND NOT EXISTS (
-            SELECT FROM billing_activation AS a WHERE a.subscription_id = other.id AND a.state IN ('expired', 'canceled'))
-"""
-
-
-def _ensure_entries_billed_once(subscription: Subscription) -> None:
-    values = {"subscription": subscription.pk, "customer": subscription.customer_id}
-    for ref, rate, mine, theirs in fetch_rows(lambda *row: row, OTHER_ENTRIES, values):
-        if may_bill_the_same(_parse_definition(mine), _parse_definition(theirs)):
-            detail = (
-                f"{ref} bills the entries of the rate {rate} at that time; give the prices filters of the same label with "
-                "different values, or the customer another holder"
-            )
-            raise Invalid(pointer="/plan", rule="entries-taken", detail=detail)
-
-
-def _parse_definition(definition: Any) -> Price:
-    return parse_price(json.loads(definition) if isinstance(definition, str) else definition)
-
-
-def _identity(span: VersionSpan) -> tuple[Any, ...]:
-    return astuple(replace(span, amendment=0))
-
-
-def _span_of(row: ItemVersion, key: str) -> VersionSpan:
-    return VersionSpan(
-        key, row.plan_id, row.price_id, row.quantity, row.starts_at, row.ends_at, row.is_termination, row.amendment or 0,
-        row.anchor_at, row.skips_unused, AllowanceChange(row.allowance_change),
-    )  # fmt: skip
-
-
-def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
-    """Return the ids of the items by key. A new key gets a new item."""
-    known: dict[str, int] = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("price_key", "id"))
-    new = Item.objects.bulk_create(Item(subscription_id=subscription.pk, price_key=key) for key in sorted(keys - known.keys()))
-    return known | {item.price_key: item.pk for item in new}
-
-
-def follows_from_amendments(subscription: Subscription) -> bool:
-    """Return whether the current item versions follow from the amendments."""
-    target = _timeline(subscription, creates=False).keys()
-    keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("id", "price_key"))
-    current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
-    return target == {_identity(_span_of(row, keys.get(row.item_id, "?"))) for row in current}
-
-
-def refunded_times(subscription_id: int) -> list[tuple[datetime, datetime | None]]:
-    """Return the times, from an end that refunds unused time on, in which a subscription is not active."""
-    rows = Amendment.objects.filter(subscription_id=subscription_id, change__has_key="ends_at").order_by("sequence")
-    return refunded([_change_of(row) for row in rows])
 
 
 def active_from(subscription: Subscription) -> datetime:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from billing.models import Subscription
-from billing.orders import subscriptions
+from billing.orders import billed_once, stored_versions
 from ledger import services
 from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, unique
@@ -46,8 +46,8 @@ def test_of_two_orders_at_once_that_would_bill_the_same_one_is_refused(
     plan = PlanFactory(**terms()).code
     customers = [CustomerFactory(holder_id=holder).ref for _ in range(2)]
     if not is_locked:
-        monkeypatch.setattr(subscriptions, "holder_lock", no_lock)
-    meet(monkeypatch, (subscriptions, "_ensure_billed_once"), is_locked=is_locked, has_read=True)
+        monkeypatch.setattr(billed_once, "holder_lock", no_lock)
+    meet(monkeypatch, (stored_versions, "ensure_billed_once"), is_locked=is_locked, has_read=True)
 
     def order(number: int) -> str:
         try:

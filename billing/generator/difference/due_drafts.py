@@ -37,7 +37,7 @@ from billing.generator.state.subscription_state import BillableItems, Subscripti
 from billing.metering import measuring
 from billing.models import Claim
 from billing.orders import plans
-from billing.orders.subscriptions import refunded_times
+from billing.orders.stored_versions import refunded_times
 from billing.rating.aggregation import RatingInput
 from billing.rating.money import to_minor
 from billing.rating.prices.price import PriceKind
