@@ -28,18 +28,9 @@ from ledger.rules.pending import settled
 from ledger.rules.purposes import Purpose, Use
 
 __all__ = [
-    "BALANCES",
-    "Balance",
-    "NextExpiry",
-    "ShownHold",
-    "ShownLot",
-    "balance",
-    "balance_by_effective_time",
-    "balances",
-    "lots_in_full",
-    "page_of_holds",
-    "page_of_lots",
-]
+    "BALANCES", "Balance", "NextExpiry", "ShownHold", "ShownLot", "balance", "balance_by_effective_time", "balances",
+    "lots_in_full", "page_of_holds", "page_of_lots",
+]  # fmt: skip
 
 Part = TypeVar("Part")
 

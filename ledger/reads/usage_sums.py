@@ -8,18 +8,8 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 
 __all__ = [
-    "LABEL",
-    "RATE",
-    "AccountUsage",
-    "Days",
-    "Used",
-    "ValueUsed",
-    "days_until",
-    "start_of",
-    "sum_of",
-    "usage",
-    "usage_labels",
-]
+    "LABEL", "RATE", "AccountUsage", "Days", "Used", "ValueUsed", "days_until", "start_of", "sum_of", "usage", "usage_labels",
+]  # fmt: skip
 
 RATE: Final = "rate"
 LABEL: Final = "label:"

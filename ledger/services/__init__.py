@@ -28,38 +28,11 @@ from ledger.services.waiting import Next, Wait
 
 # What type checkers that are strict let others import.
 __all__ = [
-    "GROUP_COMMIT",
-    "MAX_OPERATIONS",
-    "BatchResult",
-    "Lack",
-    "Mode",
-    "Next",
-    "OperationOutcome",
-    "PublishedRate",
-    "RecurringSummary",
-    "RejectedOperation",
-    "UnderWay",
-    "Wait",
-    "batch",
-    "clock_of",
-    "current_rate",
-    "decided",
-    "end_recurring_grant",
-    "execute_once",
-    "execute_under",
-    "grant_all_due",
-    "grant_due_period",
-    "holder_lock",
-    "holders_time",
-    "in_transaction",
-    "lacks_credits",
-    "may_be_asked",
-    "preview",
-    "publish_rate",
-    "quote",
-    "set_recurring_grant",
-    "time_of",
-]
+    "GROUP_COMMIT", "MAX_OPERATIONS", "BatchResult", "Lack", "Mode", "Next", "OperationOutcome", "PublishedRate",
+    "RecurringSummary", "RejectedOperation", "UnderWay", "Wait", "batch", "clock_of", "current_rate", "decided",
+    "end_recurring_grant", "execute_once", "execute_under", "grant_all_due", "grant_due_period", "holder_lock", "holders_time",
+    "in_transaction", "lacks_credits", "may_be_asked", "preview", "publish_rate", "quote", "set_recurring_grant", "time_of",
+]  # fmt: skip
 __all__ += credits.__all__
 
 __getattr__ = records.async_twins(globals())

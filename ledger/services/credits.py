@@ -42,41 +42,12 @@ from ledger.services.execute import execute_once, execute_under
 from ledger.values import CreditType, Holder
 
 __all__ = [
-    "available_under",
-    "book_expirations",
-    "capture",
-    "end_budget",
-    "end_budget_under",
-    "end_claim_under",
-    "end_overage",
-    "end_overage_under",
-    "end_recurring_grant_under",
-    "extend",
-    "freeze",
-    "grant",
-    "grant_under",
-    "hold",
-    "overage_under",
-    "refund",
-    "refund_under",
-    "reissue",
-    "release",
-    "reverse",
-    "revoke",
-    "revoke_under",
-    "set_budget",
-    "set_budget_under",
-    "set_clock",
-    "set_incoming_transfers",
-    "set_overage",
-    "set_overage_under",
-    "set_overdraft",
-    "set_recurring_grant_under",
-    "spend",
-    "spend_under",
-    "transfer",
-    "void",
-]
+    "available_under", "book_expirations", "capture", "end_budget", "end_budget_under", "end_claim_under", "end_overage",
+    "end_overage_under", "end_recurring_grant_under", "extend", "freeze", "grant", "grant_under", "hold", "overage_under",
+    "refund", "refund_under", "reissue", "release", "reverse", "revoke", "revoke_under", "set_budget", "set_budget_under",
+    "set_clock", "set_incoming_transfers", "set_overage", "set_overage_under", "set_overdraft", "set_recurring_grant_under",
+    "spend", "spend_under", "transfer", "void",
+]  # fmt: skip
 
 P = ParamSpec("P")
 
