@@ -21,8 +21,8 @@ from ledger.errors import (
     UnknownRate,
 )
 from ledger.journal import Result
-from ledger.records import Shape, declared_fields
-from ledger.rest.etags import expected_sequence
+from ledger.records import Record, Shape, UseCase, declared_fields
+from ledger.rest.etags import expected_sequence, refuse_condition
 from ledger.rest.kit.authentication import Key
 from ledger.rest.kit.endpoint import Awaited, Endpoint, InThread, QueuedRequest, Reading, Step
 from ledger.rest.kit.idempotency import dry_run_key, idempotency_key, shown_key
@@ -162,6 +162,19 @@ class Write(Endpoint):
     def execute_alone(self, request: Any) -> Entry:
         """Execute a request in a transaction of its own."""
         return services.execute_once(request)
+
+    def end(self, request: HttpRequest, use_case: UseCase[..., Any, Entry], declared: type[Record], **named: str) -> Response:
+        """Execute a request that ends something and takes no body: its fields come from the path and the query.
+
+        Args:
+            declared: the query. named: the fields that the path gives.
+        """
+        query = read_query(declared, request)
+        dry_run = query.pop("dry_run")
+        key = dry_run_key(request) if dry_run else idempotency_key(request)
+        refuse_condition(request)
+        named |= {"idempotency_key": key, "actor": self.key.actor, "request_id": self.request_id}
+        return self.respond(partial(use_case, dry_run=dry_run, **named, **query), dry_run=dry_run)
 
     def respond(self, executed: Callable[[], Entry], *, dry_run: bool = False) -> Response:
         """Return the new entry; of a repeated request the same bytes again; of a dry run the entry that it would make.

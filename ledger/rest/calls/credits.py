@@ -1,6 +1,5 @@
 """Credits are granted, spent, refunded, revoked and transferred; overage and overdraft are agreed, budgets are set."""
 
-from functools import partial
 from typing import Any, Final
 
 from django.http import HttpRequest
@@ -29,11 +28,9 @@ from ledger.errors import (
     TransfersRefused,
 )
 from ledger.rest import paths  # noqa: F401 - registers the converters
-from ledger.rest.etags import refuse_condition
 from ledger.rest.kit import cursors
 from ledger.rest.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_REFUND, LEDGER_SPEND, LEDGER_TRANSFER
 from ledger.rest.kit.endpoint import Endpoint
-from ledger.rest.kit.idempotency import dry_run_key, idempotency_key
 from ledger.rest.kit.queries import read_query
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.kit.request_errors import NotFound
@@ -56,9 +53,6 @@ from ledger.rules.recurring_terms import MAX_RECURRING_GRANTS
 from ledger.rules.requests import (
     BudgetRequest,
     ClockRequest,
-    EndBudgetRequest,
-    EndOverageRequest,
-    EndRecurringGrantRequest,
     FreezeRequest,
     GrantRequest,
     IncomingTransfersRequest,
@@ -605,20 +599,7 @@ class OneBudget(Write):
         dry_run=True,
     )
     def delete(self, request: HttpRequest, holder: str, budget: str) -> Response:
-        query = read_query(request_schemas.EndBudgetQuery, request)
-        dry_run = query.pop("dry_run")
-        key = dry_run_key(request) if dry_run else idempotency_key(request)
-        refuse_condition(request)
-        ended = EndBudgetRequest(
-            holder_id=holder,
-            budget=budget,
-            idempotency_key=key,
-            actor=self.key.actor,
-            request_id=self.request_id,
-            dry_run=dry_run,
-            **query,
-        )
-        return self.respond(partial(services.execute_once, ended), dry_run=dry_run)
+        return self.end(request, services.end_budget, request_schemas.EndBudgetQuery, holder_id=holder, budget=budget)
 
 
 class RecurringGrants(Endpoint):
@@ -718,20 +699,8 @@ class OneRecurringGrant(Write):
         dry_run=True,
     )
     def delete(self, request: HttpRequest, holder: str, recurring_grant: str) -> Response:
-        query = read_query(request_schemas.EndRecurringGrantQuery, request)
-        dry_run = query.pop("dry_run")
-        key = dry_run_key(request) if dry_run else idempotency_key(request)
-        refuse_condition(request)
-        ended = EndRecurringGrantRequest(
-            holder_id=holder,
-            recurring_grant=recurring_grant,
-            idempotency_key=key,
-            actor=self.key.actor,
-            request_id=self.request_id,
-            dry_run=dry_run,
-            **query,
-        )
-        return self.respond(partial(services.end_recurring_grant.execute, ended), dry_run=dry_run)
+        named = {"holder_id": holder, "recurring_grant": recurring_grant}
+        return self.end(request, services.end_recurring_grant, request_schemas.EndRecurringGrantQuery, **named)
 
 
 class OneOverage(Write):
@@ -789,19 +758,7 @@ class OneOverage(Write):
         dry_run=True,
     )
     def delete(self, request: HttpRequest, holder: str) -> Response:
-        query = read_query(request_schemas.EndOverageQuery, request)
-        dry_run = query.pop("dry_run")
-        key = dry_run_key(request) if dry_run else idempotency_key(request)
-        refuse_condition(request)
-        ended = EndOverageRequest(
-            holder_id=holder,
-            idempotency_key=key,
-            actor=self.key.actor,
-            request_id=self.request_id,
-            dry_run=dry_run,
-            **query,
-        )
-        return self.respond(partial(services.execute_once, ended), dry_run=dry_run)
+        return self.end(request, services.end_overage, request_schemas.EndOverageQuery, holder_id=holder)
 
 
 class Overdraft(Write):
