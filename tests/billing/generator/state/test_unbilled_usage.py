@@ -109,7 +109,7 @@ def test_late_usage_is_found_by_what_was_recorded_not_by_reading_what_was_billed
         measured.append(len(measures))
         return measure(subscription_id, measures, **limits)
 
-    monkeypatch.setattr(usage, "measure", counting)
+    monkeypatch.setattr(measuring, "measure", counting)
     subscription = subscribed(started_at=at(1, 1, year=2022))
     use(subscription, "1", at(1, 15, year=2022))
     bill_and_count_late_usage(subscription, at(1, 1))
