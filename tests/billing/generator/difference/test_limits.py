@@ -15,7 +15,7 @@ from billing.errors import BillingSuspended
 from billing.generator.options import Options, Scope
 from billing.generator.run.generate import generate
 from billing.generator.run.outcomes import RunOutcome, bill_one
-from billing.metering import usage as metering
+from billing.metering import measuring
 from billing.models import Claim, Customer, Invoice, ItemVersion, Plan, Subscription, SuspendedBilling, UsageEvent
 from billing.orders import plans, subscriptions
 from billing.orders.customers import NewCredits
@@ -267,7 +267,7 @@ def test_periods_of_unused_usage_prices_are_counted_before_they_are_measured() -
     prices = [metered(f"meter-{number}") for number in range(11)]
     plan = PlanFactory(interval=Interval(IntervalUnit.DAY), prices=prices).code
     subscription = SubscriptionFactory(plan=plan, started_at=at(1, 1, year=2024))
-    with boundaries_computed() as count, mock.patch.object(metering, "measure") as measured:
+    with boundaries_computed() as count, mock.patch.object(measuring, "measure") as measured:
         assert bill_one(subscription.ref, Options(as_of=at(8, 1))).detail == "too-many-usage-periods"
     # From 2024-01-01 to 2026-08-01 there are 943 days, all of them over.
     assert why_suspended(subscription) == ("too-many-usage-periods", {"periods": 943 * 11, "limit": 10_000})
