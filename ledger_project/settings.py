@@ -155,7 +155,7 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "ledger.telemetry.client_addresses.client_address"
+AXES_CLIENT_IP_CALLABLE = "ledger.telemetry.request_origins.client_address"
 AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login_page.locked_out"
 # ledger_project.operators.operator_pages makes its page, in the design of the others.
 AXES_ENABLE_ADMIN = False

@@ -11,7 +11,7 @@ from typing import Final
 from django.db import connection
 from django.http import HttpRequest
 
-from ledger.telemetry.client_addresses import client_address
+from ledger.telemetry.request_origins import client_address
 
 ACTIONS: Final = {
     "login": "Logged in",

@@ -5,14 +5,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ledger.rules.budget_texts import setting_words
-from ledger.rules.claim_texts import setting_words as claim_words
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.entries import FROZEN
 from ledger.rules.kinds import KINDS
-from ledger.rules.overage_texts import setting_words as overage_words
 from ledger.rules.rates import quantity_words
 from ledger.rules.recurring_texts import setting_words as recurring_words
 from ledger.rules.refusal_texts import refusal_text
+from ledger.rules.setting_texts import claim_words, overage_words
 
 REASONS_OF_THE_LEDGER = ("captured less",)
 """Reasons that the ledger gives itself: the text says them already."""

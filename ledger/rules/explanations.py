@@ -11,7 +11,6 @@ from ledger.errors import BudgetExceeded
 from ledger.rules.accounts import AccountState
 from ledger.rules.budget_states import UNCOUNTED_ACTORS, own_subject, parents_of
 from ledger.rules.budget_texts import counted_words, scope_words, setting_words, window_words
-from ledger.rules.claim_texts import setting_words as claim_words
 from ledger.rules.cost_shares import CostChange
 from ledger.rules.credit_units import currency_unit
 from ledger.rules.entries import Entry
@@ -19,10 +18,10 @@ from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
 from ledger.rules.kinds import COST_LINES, KINDS
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
-from ledger.rules.overage_texts import setting_words as overage_words
 from ledger.rules.purpose_texts import purpose_words
 from ledger.rules.purposes import Use
 from ledger.rules.recurring_texts import setting_words as recurring_words
+from ledger.rules.setting_texts import claim_words, overage_words
 
 DECISIONS = (
     "drawn",

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
 from rest_framework import exceptions as rest_framework
 
-from ledger.telemetry.request_ids import request_id
+from ledger.telemetry.request_origins import request_id
 
 TEXTS: Final = {
     400: ("The request is not valid", "This page does not accept what the browser sent. Go back and try again."),

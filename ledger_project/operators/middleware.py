@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from ledger.operators import staff_log
-from ledger.telemetry.request_ids import request_id
+from ledger.telemetry.request_origins import request_id
 from ledger_project.operators import two_step
 from ledger_project.operators.preferences import time_zone
 

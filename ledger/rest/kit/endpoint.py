@@ -41,7 +41,7 @@ from ledger.rest.kit.request_errors import (
     ScopeMissing,
 )
 from ledger.rest.kit.requests import ensure_host, ensure_sound
-from ledger.telemetry.request_ids import request_id
+from ledger.telemetry.request_origins import request_id
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 

@@ -21,7 +21,7 @@ from ledger.database.locks import sqlstate
 from ledger.json_values import in_key_order
 from ledger.rest.kit import request_errors, server_errors
 from ledger.rest.kit.rendering import json_bytes
-from ledger.telemetry.request_ids import request_id
+from ledger.telemetry.request_origins import request_id
 
 log = logging.getLogger("ledger.problems")
 

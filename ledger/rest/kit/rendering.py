@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
-from ledger.telemetry.request_ids import request_id
+from ledger.telemetry.request_origins import request_id
 from ledger.values import with_exact_integers
 
 PDF: Final = "application/pdf"

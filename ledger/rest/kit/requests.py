@@ -15,7 +15,7 @@ from django.http.request import split_domain_port, validate_host
 
 from ledger.rest.kit.parsing import is_storable
 from ledger.rest.kit.request_errors import FieldError, MalformedRequest
-from ledger.telemetry import request_ids
+from ledger.telemetry.request_origins import new_request_id, sent_id
 
 ONCE = frozenset(
     {
@@ -70,7 +70,7 @@ class FastRequest(ASGIRequest):
             self.META["REMOTE_ADDR"] = self.META["REMOTE_HOST"] = client[0]
             self.META["REMOTE_PORT"] = client[1]
         self._take_headers(scope["headers"])
-        self.request_id = ("HTTP_X_REQUEST_ID" in self.META and request_ids.sent_id(self.META)) or request_ids.new_request_id()
+        self.request_id = ("HTTP_X_REQUEST_ID" in self.META and sent_id(self.META)) or new_request_id()
 
     def _take_headers(self, headers: Any) -> None:
         meta = self.META

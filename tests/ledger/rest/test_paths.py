@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from ledger.telemetry.request_ids import new_request_id
+from ledger.telemetry.request_origins import new_request_id
 from tests.asgi_client import AsgiClient
 from tests.ledger.rest.conftest import ApiClient, problem_of_refusal
 

@@ -40,8 +40,8 @@ from ledger.rest.kit.rendering import AnyResponse, Response
 from ledger.rest.kit.request_errors import BodyTimeout, BodyTooLarge, MalformedRequest, NotFound
 from ledger.rest.kit.requests import FastRequest, ensure_host, ensure_sound
 from ledger.telemetry import tracing
-from ledger.telemetry.client_addresses import client_address
 from ledger.telemetry.metrics import write_counts
+from ledger.telemetry.request_origins import client_address
 from ledger.values import HOLDER_ID
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ledger.rest.kit.rendering import AnyResponse
 from ledger.rest.kit.requests import FastRequest
-from ledger.telemetry.client_addresses import client_address
+from ledger.telemetry.request_origins import client_address
 
 log = logging.getLogger("ledger.requests")
 

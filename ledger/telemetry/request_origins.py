@@ -1,4 +1,4 @@
-"""The id of a request, by which responses, logs, entries and the staff log name it."""
+"""Which request, and whose: its id, by which responses, logs, entries and the staff log name it, and its client's address."""
 
 import random
 import re
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest
+
+from ledger import conf
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,64}")
 
@@ -35,3 +37,19 @@ def new_request_id() -> str:
     milliseconds = time.time_ns() // 1_000_000
     part_a, part_b, part_c = random.getrandbits(12), random.getrandbits(14), random.getrandbits(48)
     return f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}-7{part_a:03x}-{0x8000 | part_b:04x}-{part_c:012x}"
+
+
+def client_address(request: HttpRequest) -> str:
+    """Return the address of the client: the connection's, or the one that the outermost trusted proxy saw.
+
+    It is the same in the log, in the staff log, and for the limit of logins.
+
+    Behind n proxies (the setting TRUSTED_PROXIES) that is the n-th address of X-Forwarded-For from the right; the client itself
+    may have written the addresses before it.
+    """
+    peer: str = request.META.get("REMOTE_ADDR", "")
+    proxies = conf.TRUSTED_PROXIES.value
+    if not proxies:
+        return peer
+    passed_on = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    return passed_on[-proxies] if len(passed_on) >= proxies and passed_on[-proxies] else peer

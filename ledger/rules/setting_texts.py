@@ -1,14 +1,26 @@
-"""Overage in words, for people."""
+"""Claims and overage in words, for people: what an `adjust` entry says of them."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from ledger.rules.claims import WITHDRAWN
 from ledger.rules.overage import ENDED
 
 INTERVALS = {"half_year": "half year"}
 
 
-def setting_words(setting: Mapping[str, Any], number: Any) -> str:
+def claim_words(setting: Mapping[str, Any], number: Any) -> str:
+    """What an `adjust` entry says of a claim, behind "the account": "owes 450 of the credits that come back".
+
+    Args:
+        setting: the entry's `counterpart`. number: writes an amount.
+    """
+    if setting["claim"] == WITHDRAWN:
+        return f"no longer owes {number(setting['amount'])} of claim #{setting['setting']}"
+    return f"owes {number(setting['amount'])} of the credits that come back"
+
+
+def overage_words(setting: Mapping[str, Any], number: Any) -> str:
     """What an `adjust` entry says of an overage, behind "the account": "may use 500 a month on overage".
 
     Args:

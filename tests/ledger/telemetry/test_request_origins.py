@@ -4,7 +4,7 @@ import pytest
 from django.test import RequestFactory
 from pytest_django import Settings
 
-from ledger.telemetry.client_addresses import client_address
+from ledger.telemetry.request_origins import client_address
 
 
 @pytest.mark.parametrize(
