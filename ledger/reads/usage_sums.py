@@ -237,7 +237,7 @@ USAGE_BY_RATE: Final = f"""
     ) AS p
     WHERE p.rate IS DISTINCT FROM ''
     ORDER BY p.amount DESC, p.entries DESC, p.value, p.rate NULLS FIRST
-    OFFSET %(limit)s - 1
+    OFFSET GREATEST(%(limit)s - 1, 0)
     LIMIT 1
 ), by_value AS MATERIALIZED (
     SELECT r.value, r.rate, r.is_added, sum(r.amount) AS amount, sum(r.entries) AS entries

@@ -247,6 +247,8 @@ def test_of_pairs_with_the_same_amount_those_with_more_entries_come_first_then_t
         ("z", Used(5, 0, 5)), ("s0", Used(5, 0, 1)), ("s1", Used(5, 0, 1)),
     ]  # fmt: skip
     assert (found.values_left_out, found.others, found.without) == (28, {None: Used(140, 0, 28)}, {None: Used(220, 0, 220)})
+    none = reads.usage(ada, by="label:session", by_rate=True, limit=0, **span())
+    assert (none.values, none.values_left_out, none.others) == ([], 31, {None: Used(155, 0, 35)})
 
 
 COMBINATIONS = [
