@@ -172,7 +172,7 @@ def payments_table(customer: Customer) -> dict[str, Any]:
     by_invoice = {row.invoice_id: row for row in recorded}
     return table_of(
         paid,
-        ("Paid", lambda row: timestamp(row.paid_at)),
+        ("Paid", lambda row: timestamp(by_invoice[row.pk].paid_at if row.pk in by_invoice else row.paid_at)),
         ("Invoice", document_link),
         ("Total", lambda row: money(row.total_minor, row.currency)),
         ("How", lambda row: paid_words(row) or "by other means"),

@@ -98,6 +98,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
     name = Column("Invoice", str, "number")
     state_label = Column("State", state_text, "state", colours=STATE_COLOURS)
+    state_of_one = Column("State", state_cell)
     subscription_cell = Column(
         "Subscription", lambda row: subscription_link(row.subscription_id, row.subscription_ref), "subscription_ref"
     )
@@ -172,7 +173,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     )
     change_form_outer_before_template = "admin/billing/document.html"
     fieldsets = (
-        (None, {"fields": (("state_label", "subscription_cell", "customer_cell"),)}),
+        (None, {"fields": (("state_of_one", "subscription_cell", "customer_cell"),)}),
         (
             "History",
             {"classes": ("collapse",), "fields": (("made", "until"), ("finalized", "paid"), ("voided", "uncollectible"), "run")},

@@ -97,7 +97,7 @@ def list_languages(word: str) -> Sequence[Row]:
 
 def _fitting(rows: Sequence[Row], word: str) -> Sequence[Row]:
     typed = words_of(word)
-    return [row for row in rows if begins(typed, words_of(" ".join(row)))][:MOST_LISTED]
+    return [row for row in rows if begins(typed, words_of(" ".join(row)))][: MOST_FOUND if word else MOST_LISTED]
 
 
 def newest_by_code(rows: QuerySet[Any], word: str) -> list[Any]:

@@ -1,8 +1,9 @@
 """Pages of the invoice generator's runs, with the outcomes that need attention."""
 
+import re
 from collections.abc import Callable, Collection
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -187,9 +188,14 @@ def _outcomes_table(outcomes: list[RunResult]) -> dict[str, Any]:
     )
 
 
+NAME_OF_EXCEPTION: Final = re.compile(r"^\w+: ")
+
+
 def _detail(row: RunResult) -> SafeString | str:
+    """Return why, in words: the name of a Python exception stands only in the folded trace."""
+    why = NAME_OF_EXCEPTION.sub("", row.detail) if " " in row.detail else row.detail.replace("-", " ")
     if not row.traceback:
-        return row.detail
+        return why
     return format_html(
-        '<details><summary>{}</summary><pre class="overflow-x-auto text-xs">{}</pre></details>', row.detail, row.traceback
+        '<details><summary>{}</summary><pre class="overflow-x-auto text-xs">{}</pre></details>', why, row.traceback
     )

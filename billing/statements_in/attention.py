@@ -8,7 +8,7 @@ from billing.rating.money import money_text
 from billing.statements_in.models import BankReceipt
 from billing.statements_in.permissions import VIEW_BANKRECEIPT
 from ledger.operators.additions import Attention
-from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.cells import day_words, row_url
 
 
 def list_left_receipts(request: Any) -> list[Attention]:
@@ -20,6 +20,6 @@ def list_left_receipts(request: Any) -> list[Attention]:
         return []
     noun = "receipt of a bank statement is" if many == "1" else "receipts of bank statements are"
     amount = money_text(first.amount_minor, first.currency)
-    text = f"{many} {noun} not booked, such as {amount} of {first.booked_on}: {first.why}."
+    text = f"{many} {noun} not booked, such as {amount} of {day_words(first.booked_on)}: {first.why}."
     url = row_url(BankReceipt, first.pk) if many == "1" else list_url(BankReceipt, state="left")
     return [Attention(tone="warning", text=text, url=url, action="Book it" if many == "1" else "Book them")]

@@ -133,7 +133,9 @@ def test_a_run_of_the_generator_shows_its_total_and_the_outcomes(show):
         RunResult.objects.create(run_id=run.pk, subscription_ref=ref, outcome=outcome, detail=detail)
     shown = show("admin-run", f"/admin/billing/run/{run.pk}/change/", height=1080)
     assert "367,854.60 EUR" in shown
-    assert "amount-unusual" in shown
+    assert "amount unusual" in shown
+    assert "no such meter" in shown
+    assert "ValueError" not in shown
 
 
 def test_an_invoice_looks_like_a_document_with_the_arithmetic_of_each_line(show):
@@ -141,6 +143,7 @@ def test_an_invoice_looks_like_a_document_with_the_arithmetic_of_each_line(show)
     shown = show("admin-invoice", f"/admin/billing/invoice/{invoice.pk}/change/", height=1400)
     assert "5,390,000 − 1,000,000 free = 4,390,000 × 0.00002 = 87.80" in shown
     assert "days overdue" in shown
+    assert '<span class="overdue">overdue</span>' in shown
 
 
 @pytest.mark.slow

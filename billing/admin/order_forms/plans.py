@@ -75,7 +75,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             required=False,
             unset="is added to the amounts",
             words={"exclusive": "", "inclusive": "is included in the amounts"},
-            help="Of all prices of the plan, its least and its most.",
+            help="Of all prices of the plan, its minimum and its maximum.",
         ),
         "usage_threshold": Display(
             label="Invoice usage at", help="When this amount is not invoiced yet; empty: only at its end."
@@ -234,7 +234,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             self.bound(*(prices.name_of(index, name) for name in prices.MAIN)),
             self.bound(*(prices.name_of(index, name) for name in folded)),
             title=f"Price {index + 1}",
-            summary="Filters, credits, least and most, billing and more",
+            summary="Filters, credits, minimum and maximum, billing and more",
             index=index,
             quantity=self[prices.name_of(index, prices.EXAMPLE)],
             example=example_of(self, index),

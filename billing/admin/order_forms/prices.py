@@ -192,7 +192,7 @@ FIELDS: Final[dict[str, Display]] = {
     "name": Display(label="Name on invoices", help="Behind the plan's name. Default: the key in words."),
     "kind": Display(label="Charged", required=True, words=KINDS, initial="recurring"),
     "model": Display(required=True, words=TITLES, initial="flat"),
-    "unit_amount": Display(label="Price", make=_price, help="For the whole, a unit or a package."),
+    "unit_amount": Display(label="Price", make=_price, help="The fixed amount, or that of a unit or a package."),
     "meter": Display(help="For a usage price: the meter that usage events name."),
     "aggregation": Display(label="Quantity", unset="—", words=AGGREGATIONS, help="For a usage price."),
     "billed_by": Display(

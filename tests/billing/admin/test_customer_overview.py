@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
+from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.generator.options import Options
 from billing.generator.run import generate
@@ -27,7 +28,7 @@ from ledger.errors import LockBusy
 from ledger.models import CreditType
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique
-from tests.ledger.staff.admin_site import operator, text_of
+from tests.ledger.staff.admin_site import operator, shown_time, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -118,6 +119,16 @@ def test_payments_credit_notes_and_who_did_what_are_listed(customer: Customer) -
         assert words in deeds, words
     assert note.number in page
     assert "Open invoices none" in page
+
+
+def test_a_payment_is_listed_by_the_time_at_which_it_came_in(customer: Customer) -> None:
+    [invoice] = Invoice.objects.all()
+    paid_at = NOW - timedelta(days=20)
+    record_payment(
+        invoice=invoice.pk, payment="T-1", amount_minor=invoice.amount_remaining_minor, paid_at=paid_at, actor="admin:ben"
+    )  # fmt: skip
+    payments = page_of(operator(), customer).partition("Payments")[2].partition("Who did what")[0]
+    assert f"{shown_time(paid_at)} {invoice.number}" in payments
 
 
 def test_the_next_invoice_is_shown_as_the_run_makes_it_and_nothing_is_written(customer: Customer) -> None:

@@ -11,6 +11,7 @@ from billing.payments.models import Purchase
 from billing.payments.providers.manual_transfers import reference_of
 from billing.statements_in.models import BankReceipt
 from billing.testing import CustomerFactory
+from ledger.staff.kit.cells import day_words
 from ledger.staff.models import Approval
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
@@ -94,4 +95,6 @@ def test_the_list_shows_what_is_left_and_why(client: Any, tmp_path: Path) -> Non
     assert "it names no invoice" in listed
     assert "many thanks" not in text_of_response(client.get("/admin/billing_statements_in/bankreceipt/?state=booked"))
     assert "many thanks" in text_of_response(client.get(f"/admin/billing_statements_in/bankreceipt/?q={receipt.name}"))
-    assert "1 receipt of a bank statement is not booked, such as 12.00 EUR" in text_of_response(client.get("/admin/"))
+    day = day_words(receipt.booked_on).replace("\u00a0", " ")
+    item = f"1 receipt of a bank statement is not booked, such as 12.00 EUR of {day}: it names no invoice."
+    assert item in text_of_response(client.get("/admin/"))
