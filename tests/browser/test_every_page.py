@@ -9,10 +9,12 @@ from typing import Any, Final, Literal, NamedTuple
 import pytest
 from django.test import Client
 
+from ledger_project.operators.roles import ROLES
 from tests.browser.chromium import Chromium, Visit, site_of
 from tests.browser.test_accessibility import violations
-from tests.browser.test_keyboard import walk, walk_from_the_skip_link
+from tests.browser.test_keyboard import NOTHING, walk, walk_from_the_skip_link
 from tests.deployment.operators.test_links import Walk, linked_views, words_for_everything
+from tests.deployment.operators.test_roles import client_of_role
 from tests.ledger.staff.admin_site import operator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -80,3 +82,11 @@ def test_each_page_is_accessible_by_axe_and_by_keyboard_in_both_widths_light_and
     with site_of(client) as site:
         faults = chromium.look(site.url, look)
     assert faults == [], "\n".join(map(str, faults))
+
+
+@pytest.mark.check
+def test_each_role_comes_to_everything_on_its_first_page_by_keyboard(chromium: Chromium) -> None:
+    for role in ROLES:
+        client = client_of_role(role)
+        with site_of(client) as site:
+            assert chromium.visit(f"{site.url}/admin/", walk_from_the_skip_link) == NOTHING, role
