@@ -48,6 +48,8 @@ from tests.ports import free_port
 from tests.settings import CITUS, CITUS_IS_RUNNING, LEFT_OUT, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 COMMITTED = "_committed"
+MOST_NEW_OBJECTS = 100_000
+"""After this number of new objects Python looks for garbage: 700, its default, cost a tenth of the run, of pages a fifth."""
 MOST_DROPS = 100
 """How often dropping a database is tried, a tenth of a second apart."""
 
@@ -69,6 +71,7 @@ _lock: Any = None
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks of the parts, and start the server, in pytest-xdist's controller only, before anything connects."""
     global _server, _lock
+    gc.set_threshold(MOST_NEW_OBJECTS, 50, 100)
     for part in PARTS:
         config.addinivalue_line("markers", f"{part}: what `make prove PART={part}` runs; docs/reference/tests.md")
     is_worker = hasattr(config, "workerinput") or bool(LEFT_OUT)
@@ -242,15 +245,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 RENDER = Template._render  # type: ignore[attr-defined]
 """How templates are rendered before Django's test environment is set up."""
-MOST_NEW_OBJECTS = 100_000
-"""After this number of new objects Python looks for garbage: 700, its default, cost a tenth of the run, of pages a fifth."""
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was collected, half a million objects, out of all later collections of garbage, and have fewer of these."""
+    """Leave what was collected, half a million objects, out of all later collections of garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(MOST_NEW_OBJECTS, 50, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ is left to `ways`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
 from inspect import signature
 from itertools import groupby
 from pathlib import Path
@@ -124,16 +125,24 @@ def _evenly(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
 
 def _mark_part(item: pytest.Item) -> None:
     """Give a test the mark of its folder's part if it is slow or a race, and bears the mark of no part."""
-    folders = item.path.relative_to(TESTS).parts[:-1]
-    if any(item.get_closest_marker(part) for part in PARTS):
+    # All names at once: a look for the mark of each part in turn would take longer than all else here.
+    names = {mark.name for mark in item.iter_markers()}
+    if not names.isdisjoint(PARTS):
         return
+    folders = _folders(item.path)
     if folders[:1] == ("concurrency",):
         item.add_marker("races")
-    elif is_slow(item):
+    elif "slow" in names:
         part = next((FOLDERS[folder] for folder in reversed(folders) if folder in FOLDERS), None)
         if part is None:
             raise pytest.UsageError(f"{item.nodeid} is slow, and its folder is of no part; tests/parts.py has the parts")
         item.add_marker(part)
+
+
+@cache
+def _folders(path: Path) -> tuple[str, ...]:
+    """The folders of a file below that of the tests."""
+    return path.relative_to(TESTS).parts[:-1]
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -2,6 +2,7 @@
 
 import builtins
 import functools
+import importlib
 import json
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
@@ -10,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.mutation import mutants, order, python_changes, report, sql_changes
+from tests.mutation import mutants, order, report, sql_changes
 from tests.mutation.mutants import Change, Mutant, Place
 
 SCHEMA = """\
@@ -57,6 +58,12 @@ def price(amount, least=1):
 '''
 
 
+@pytest.fixture
+def python_changes() -> ModuleType:
+    """The module of the mutants of Python, loaded only here: mutmut would take its time of each worker's collection."""
+    return importlib.import_module("tests.mutation.python_changes")
+
+
 def test_the_mutants_of_a_schema_are_small_changes_and_comments_texts_and_plain_indexes_have_none() -> None:
     found = [
         (change.lineno, change.place.function, change.place.operator, change.place.before, change.place.after)
@@ -90,7 +97,7 @@ def test_a_triggers_function_is_reached_by_its_table() -> None:
     assert sql_changes.names_of(SCHEMA, "FUNCTION box_kept") == {"box_kept": 0, "box": 1}
 
 
-def test_the_mutants_of_python_are_those_of_bodies_not_of_defaults_and_docstrings() -> None:
+def test_the_mutants_of_python_are_those_of_bodies_not_of_defaults_and_docstrings(python_changes: ModuleType) -> None:
     places = [(change.lineno, change.place) for change in python_changes.changes_of("a.py", SOURCE)]
     found = {(line, place.function, place.before, place.after) for line, place in places}
 
@@ -115,7 +122,9 @@ def module(tmp_path: Path) -> ModuleType:
     return loaded
 
 
-def test_a_loaded_function_gets_the_mutant_behind_its_decorator_and_no_other_function_does(module: ModuleType) -> None:
+def test_a_loaded_function_gets_the_mutant_behind_its_decorator_and_no_other_function_does(
+    module: ModuleType, python_changes: ModuleType
+) -> None:
     file = str(module.__file__)
     (change,) = [each for each in python_changes.changes_of("a.py", SOURCE) if each.place.after == "amount - 1"]
     assert module.price(10) == 22
@@ -126,7 +135,9 @@ def test_a_loaded_function_gets_the_mutant_behind_its_decorator_and_no_other_fun
     assert module.price(10) == 18
 
 
-def test_a_probe_is_called_where_the_mutant_is_and_only_there(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_is_called_where_the_mutant_is_and_only_there(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, python_changes: ModuleType
+) -> None:
     file = str(module.__file__)
     reached: set[int] = set()
     monkeypatch.setattr(builtins, python_changes.PROBE, reached.add, raising=False)
