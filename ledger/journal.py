@@ -289,7 +289,12 @@ class LockedAccounts:
         """Collect entries that follow from the accounts' states, in their order."""
         self._collected += entries
         for entry in entries:
-            self._last[entry.holder_id, entry.credit_type] = entry
+            account_ref = (entry.holder_id, entry.credit_type)
+            # An entry has the whole state after it, but for what budgets count of those before it.
+            before = self._last.get(account_ref)
+            if before is not None and before.counts:
+                self._states[account_ref] = self._states[account_ref].counting(before)
+            self._last[account_ref] = entry
             if entry.idempotency_key is not None:
                 self._used_keys.add((entry.holder_id, key_hash(entry.idempotency_key)))
             if entry.kind == "adjust" and entry.counterpart is not None:

@@ -243,7 +243,7 @@ class AccountState(NamedTuple):
         """Return the account after `entry`, at the same time."""
         account = self if entry.clock_us is None else self._replace(now_us=entry.clock_us, server_us=entry.recorded_us)
         if entry.counts:
-            account = account._counting(entry)
+            account = account.counting(entry)
         return account._replace(
             sequence=entry.sequence,
             balance=entry.balance,
@@ -262,7 +262,8 @@ class AccountState(NamedTuple):
             next_grant_us=entry.next_grant_us,
         )
 
-    def _counting(self, entry: Entry) -> "AccountState":
+    def counting(self, entry: Entry) -> "AccountState":
+        """Return the account with what its budgets count of an entry, and nothing else of it."""
         held = {**self.held_counts, entry.sequence: entry.counts} if entry.kind == "hold" else self.held_counts
         return self._replace(counters=after(self.counters, entry.counts), held_counts=held)
 
@@ -271,5 +272,5 @@ class AccountState(NamedTuple):
         account = self
         for entry in entries[:-1]:
             if entry.counts:
-                account = account._counting(entry)
+                account = account.counting(entry)
         return account.after(entries[-1]) if entries else self

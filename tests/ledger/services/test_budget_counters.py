@@ -1,5 +1,6 @@
 """Counters of budgets: read for the subjects of a request alone, and written only as the entries say."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from ledger.errors import BudgetExceeded
 from ledger.previews import preview
 from ledger.rules.decisions import credit_rules
 from ledger.rules.entries import Entry
-from ledger.rules.requests import SpendRequest
-from ledger.testing import unique
+from ledger.rules.requests import GrantRequest, SpendRequest
+from ledger.testing import FixedClock, unique
 
 pytestmark = pytest.mark.django_db
 
@@ -145,3 +146,21 @@ def vars_of(asked: SpendRequest) -> dict[str, Any]:
         "metadata": asked.metadata,
         "idempotency_key": asked.idempotency_key,
     }
+
+
+@pytest.mark.parametrize("between", ["a grant of the batch", "a recurring grant"])
+def test_what_an_expired_hold_gives_back_counts_for_the_spend_behind_another_entry(db: None, between: str) -> None:
+    with FixedClock(datetime(2025, 1, 1, 12, tzinfo=UTC)) as clock:
+        services.grant(holder_id="team", amount=100, idempotency_key="g")
+        services.set_budget(holder_id="team", budget="all", limit=10, window="month", by="holder", idempotency_key="b")
+        if between == "a recurring grant":
+            terms: dict[str, Any] = {"amount": 5, "interval": "week", "starts_at": datetime(2025, 1, 9, tzinfo=UTC)}
+            services.set_recurring_grant(holder_id="team", recurring_grant="weekly", idempotency_key="r", **terms)
+        services.hold(holder_id="team", amount=8, expires_at=datetime(2025, 1, 8, tzinfo=UTC), idempotency_key="h")
+        clock.advance(days=9)
+        spend = SpendRequest(holder_id="team", amount=9, idempotency_key="s")
+        grant = GrantRequest(holder_id="team", amount=5, idempotency_key="g2")
+        outcomes = services.batch([grant, spend] if "batch" in between else [spend], mode="each", idempotency_key="k").outcomes
+        assert [each.error for each in outcomes] == [None] * len(outcomes)
+        assert (counters()[0][:2], reads.balance("team").available) == (("", 9), 96)
+    assert audit([connection.connection], holder_id="team").findings == []
