@@ -22,7 +22,13 @@ from ledger.audit.auditing import audit
 from ledger.errors import BudgetExceeded, InsufficientCredits
 from tests.billing.factories import unique
 from tests.billing.random_subscriptions import calculator as slow
-from tests.billing.random_subscriptions.simulator import SHORTER, SimulatedSubscription, Simulator, Traits
+from tests.billing.random_subscriptions.simulator import (
+    LONGER_THAN_A_PERIOD,
+    SHORTER,
+    SimulatedSubscription,
+    Simulator,
+    Traits,
+)
 
 EIGHT_YEARS = timedelta(days=2_922)
 """From the years of the other simulations to those of these: clocks only go on."""
@@ -173,6 +179,12 @@ class LifeSimulator(Simulator):
             with self._by(self.bills):
                 self._after(self.life, self.clock)
         self._work(is_last=True)
+        self._end()
+
+    def _end(self) -> None:
+        """Bill fees until all that was ordered has come, also an end that is still ahead; the holder's clock stays."""
+        self.scope = "recurring"
+        self._run_last(self.clock + LONGER_THAN_A_PERIOD)
         self.audit()
 
     def _next_instant(self) -> datetime:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from math import floor
 from typing import Any
 
@@ -11,9 +12,12 @@ from django.db import transaction
 import ledger.services
 from billing.auditing import consistency
 from billing.generator.state import overage, plan_budgets
+from billing.orders import subscriptions
+from billing.orders.subscriptions import Wish
 from billing.rating.prices.overage import affordable
 from ledger.rules.decisions import recurring_rules
 from ledger.rules.overage import Overage
+from tests.billing.random_subscriptions import calculator as slow
 from tests.billing.random_subscriptions.life_simulator import LifeSimulator, billed_at_last
 from tests.parts import spread
 
@@ -64,6 +68,27 @@ def test_a_life_is_billed_the_same_in_time_in_steps_and_late(seed: int) -> None:
 def uses_of(simulator: LifeSimulator) -> list[tuple[Any, int]]:
     """When credits were used on overage, and how many in the end."""
     return [(use.at, use.amount) for use in simulator.account.uses]
+
+
+class CanceledLife(LifeSimulator):
+    """A life that is canceled on its second day, a month ahead, after which nothing else happens."""
+
+    def run(self) -> None:
+        self._move(self.life.started_at + timedelta(days=1))
+        self._work(is_last=True)
+        ends_at = self.clock + timedelta(days=30)
+        subscriptions.amend_subscription(ref=self.life.ref, effective_at=self.clock, wish=Wish(sets_end=True, ends_at=ends_at))
+        self.life.model.amend(slow.Amendment(self.clock, sets_end=True, ends_at=ends_at))
+        self._work(is_last=True)
+        with pytest.raises(AssertionError, match="should have cost"):
+            self.audit()
+        self._end()
+
+
+def test_a_life_that_is_canceled_ahead_adds_up_once_its_end_has_come() -> None:
+    """What was charged in advance beyond its end is given back then, and not before; the life 3 is charged enough of it."""
+    with alone():
+        CanceledLife(3).run()
 
 
 # Controls: a rule is broken, and lives notice -----------------------------------------------------------
