@@ -1,6 +1,7 @@
 """Counters of budgets: read for the subjects of a request alone, and written only as the entries say."""
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from ledger.errors import BudgetExceeded
 from ledger.previews import preview
 from ledger.rules.decisions import credit_rules
 from ledger.rules.entries import Entry
-from ledger.rules.requests import GrantRequest, SpendRequest
+from ledger.rules.requests import CaptureRequest, GrantRequest, ReleaseRequest, Request, SpendRequest
 from ledger.testing import FixedClock, unique
 
 pytestmark = pytest.mark.django_db
@@ -163,4 +164,41 @@ def test_what_an_expired_hold_gives_back_counts_for_the_spend_behind_another_ent
         outcomes = services.batch([grant, spend] if "batch" in between else [spend], mode="each", idempotency_key="k").outcomes
         assert [each.error for each in outcomes] == [None] * len(outcomes)
         assert (counters()[0][:2], reads.balance("team").available) == (("", 9), 96)
+    assert audit([connection.connection], holder_id="team").findings == []
+
+
+def capture_1(clock: FixedClock) -> Request:
+    """A release of the rest, then the capture."""
+    return CaptureRequest(holder_id="team", hold=4, amount=1, idempotency_key="first")
+
+
+def release_what_expires(clock: FixedClock) -> Request:
+    """The release, then the expiry of the credits that come back."""
+    clock.advance(hours=2)
+    return ReleaseRequest(holder_id="team", hold=4, idempotency_key="first")
+
+
+def spend_for_another(clock: FixedClock) -> Request:
+    """The release of the hold that has expired, then the spend of another member."""
+    clock.advance(hours=4)
+    return SpendRequest(holder_id="team", amount=1, metadata={"member": "ben"}, idempotency_key="first")
+
+
+# A spend that does not see what came back is refused by the budget of 10 if 9 were held, and by the database if 5 were.
+@pytest.mark.parametrize(
+    ("give_back", "held"), [(capture_1, 5), (capture_1, 9), (release_what_expires, 9), (spend_for_another, 5)]
+)
+def test_what_comes_back_before_the_last_entry_of_a_request_counts_for_the_next_of_its_batch(
+    db: None, give_back: Callable[[FixedClock], Request], held: int
+) -> None:
+    began, ann = datetime(2026, 9, 1, tzinfo=UTC), {"member": "ann"}
+    with FixedClock(began) as clock:
+        services.grant(holder_id="team", amount=held, expires_at=began + timedelta(hours=1), idempotency_key="soon")
+        services.grant(holder_id="team", amount=100, idempotency_key="g")
+        services.set_budget(holder_id="team", budget="m", limit=10, window="day", by="label", label="member", idempotency_key="b")
+        services.hold(holder_id="team", amount=held, metadata=ann, expires_at=began + timedelta(hours=3), idempotency_key="h")
+        batch = [give_back(clock), SpendRequest(holder_id="team", amount=5, metadata=ann, idempotency_key="s")]
+        outcomes = services.batch(batch, mode="each", idempotency_key="batch").outcomes
+        assert [each.error for each in outcomes] == [None, None]
+        assert used()["ann"] == 5 + (give_back is capture_1)
     assert audit([connection.connection], holder_id="team").findings == []
