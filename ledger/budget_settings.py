@@ -1,6 +1,7 @@
 """The budgets of an account as they stand, and who set each: the last entry that set or ended it."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from ledger.clocks import TimedStatement
@@ -23,7 +24,8 @@ LIMIT 1
 # By the index of entries with settings, which has no row for others.
 LAST_SETTINGS: Final = """
 SELECT DISTINCT ON (counterpart ->> 'budget')
-    counterpart ->> 'budget' AS budget, sequence, actor, reference, counterpart ->> 'settings' IS NOT NULL AS sets
+    counterpart ->> 'budget' AS budget, sequence, actor, reference, counterpart ->> 'settings' IS NOT NULL AS sets,
+    (counterpart ->> 'ends_at')::timestamptz AS ends_at
 FROM ledger_entry
 WHERE holder_id = %s AND credit_type = %s AND kind = 'adjust' AND counterpart IS NOT NULL AND counterpart ->> 'budget' = ANY(%s)
 ORDER BY counterpart ->> 'budget', sequence DESC
@@ -53,6 +55,8 @@ class LastSetting(NamedTuple):
     reference: str
     sets: bool
     """False: it ended the budget."""
+    ends_at: datetime | None
+    """Until when the budget was set, or when it was to end, if the entry says so for later."""
 
 
 def last_settings(holder_id: str, credit_type: str, budgets: Sequence[str]) -> dict[str, LastSetting]:

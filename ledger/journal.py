@@ -29,7 +29,7 @@ from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_fro
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.previews import AccountRef, Preview
 from ledger.rules.accounts import AccountState
-from ledger.rules.budget_states import NO_STEPS, Budget, CounterKey, Counts, counting, decode_budgets, decode_counts
+from ledger.rules.budget_states import NO_STEPS, Budget, CounterKey, Counts, counting, decode_budgets, decode_counts, in_force
 from ledger.rules.claims import decode_claims
 from ledger.rules.cost_shares import decode_costs
 from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES, Entry
@@ -209,7 +209,7 @@ class LockedAccounts:
         """Return the account with the counters that a request needs, or what is done with the hold of an entry."""
         state = self._states[account_ref]
         now_us = state.now_us
-        wanted = [(state, budget, subject, now_us) for budget, subject in counting(state.budgets, asking)]
+        wanted = [(state, budget, subject, now_us) for budget, subject in counting(state.present_budgets, asking)]
         if isinstance(asking, Entry) and asking.counts:
             wanted += self._count_holds(state, {asking.sequence: (asking.counts, now_us)})
         self._read_counters(wanted)
@@ -221,7 +221,8 @@ class LockedAccounts:
         for request in requests:
             state = self._states.get((request.holder_id, request.credit_type))
             if state is not None and state.budgets:
-                wanted += [(state, budget, subject, state.now_us) for budget, subject in counting(state.budgets, request)]
+                present = counting(state.present_budgets, request)
+                wanted += [(state, budget, subject, state.now_us) for budget, subject in present]
         self._read_counters(wanted)
 
     def _read_expired(self, state: AccountState) -> None:
@@ -237,14 +238,14 @@ class LockedAccounts:
 
     def _count_holds(self, state: AccountState, held: Mapping[int, tuple[Counts, int]]) -> list[WantedCounter]:
         """Have the account know what its budgets counted of holds; return the counters to which they give back, and when."""
-        known = {budget.setting: budget for budget in state.budgets}
         held_counts = {**state.held_counts, **{sequence: counts for sequence, (counts, _) in held.items()}}
         self._states[state.holder_id, state.credit_type] = state._replace(held_counts=held_counts)
         return [
-            (state, known[each.setting], each.subject, at_us)
+            (state, budget, each.subject, at_us)
             for counts, at_us in held.values()
             for each in counts
-            if each.setting in known
+            for budget in in_force(state.budgets, at_us)
+            if budget.setting == each.setting
         ]
 
     def _read_counters(self, wanted: Iterable[WantedCounter]) -> None:

@@ -6,28 +6,24 @@ use. A budget whose last setting was somebody else's is theirs.
 
 from ledger.values import MAX_AMOUNT
 
-# Those of which a run has looked at the last order, and of which nothing has begun, changed or ended since.
+# Those of which a run has looked at the last order: what begins, changes or ends since then needs no run.
 BUDGET_LAWS = {
     "budgets of a plan differ from the account": f"""
         WITH seen AS MATERIALIZED (
-            SELECT *
-            FROM (
-                SELECT s.id, s.ref, s.time_zone, owner.holder_id, c.usage_due_at,
-                    coalesce(ledger_clock(owner.holder_id), transaction_timestamp()) AS now
-                FROM billing_subscription AS s
-                JOIN billing_customer AS owner ON owner.id = s.customer_id AND owner.holder_id <> ''
-                JOIN billing_cursor AS c ON c.subscription_id = s.id
-                WHERE EXISTS (
-                        SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id
-                        WHERE v.subscription_id = s.id AND p.budgets IS NOT NULL)
-                    AND least(c.recurring_amendments_seen, c.usage_amendments_seen)
-                        >= (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id)
-                    AND NOT EXISTS (
-                        SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL)
-                    AND NOT EXISTS (
-                        SELECT FROM billing_activation AS a WHERE a.subscription_id = s.id AND a.state <> 'started')
-            ) AS looked_at
-            WHERE coalesce(usage_due_at, 'infinity') > now
+            SELECT s.id, s.ref, s.time_zone, owner.holder_id,
+                coalesce(ledger_clock(owner.holder_id), transaction_timestamp()) AS now
+            FROM billing_subscription AS s
+            JOIN billing_customer AS owner ON owner.id = s.customer_id AND owner.holder_id <> ''
+            JOIN billing_cursor AS c ON c.subscription_id = s.id
+            WHERE EXISTS (
+                    SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id
+                    WHERE v.subscription_id = s.id AND p.budgets IS NOT NULL)
+                AND least(c.recurring_amendments_seen, c.usage_amendments_seen)
+                    >= (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id)
+                AND NOT EXISTS (
+                    SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL)
+                AND NOT EXISTS (
+                    SELECT FROM billing_activation AS a WHERE a.subscription_id = s.id AND a.state <> 'started')
         ), whole AS (
             SELECT DISTINCT ON (seen.id) seen.*, v.plan_id, v.ends_at <= now AND (
                     v.is_termination OR (
@@ -57,14 +53,14 @@ BUDGET_LAWS = {
             CROSS JOIN LATERAL jsonb_array_elements(plan.budgets) AS budget
             WHERE is_over IS NOT TRUE
         ), named AS (
-            SELECT DISTINCT seen.id, seen.ref, seen.holder_id,
+            SELECT DISTINCT seen.id, seen.ref, seen.holder_id, (extract(epoch FROM seen.now) * 1000000)::bigint AS now_us,
                 budget ->> 'credit_type' AS credit_type, budget ->> 'budget' AS name
             FROM seen
             JOIN billing_itemversion AS v ON v.subscription_id = seen.id
             JOIN billing_plan AS plan ON plan.id = v.plan_id
             CROSS JOIN LATERAL jsonb_array_elements(plan.budgets) AS budget
         ), stands AS (
-            SELECT named.*, last.actor, last.reference, present.budget
+            SELECT named.*, last.actor, last.reference, present.budget, present.instants
             FROM named
             LEFT JOIN LATERAL (
                 SELECT e.actor, e.reference
@@ -75,7 +71,7 @@ BUDGET_LAWS = {
                 LIMIT 1
             ) AS last ON true
             LEFT JOIN LATERAL (
-                SELECT each.value AS budget
+                SELECT version AS budget, version -> 10 AS instants
                 FROM (
                     SELECT e.budgets
                     FROM ledger_entry AS e
@@ -84,7 +80,12 @@ BUDGET_LAWS = {
                     LIMIT 1
                 ) AS newest
                 CROSS JOIN LATERAL json_array_elements(newest.budgets) AS each
-                WHERE each.value ->> 0 = named.name
+                CROSS JOIN LATERAL (
+                    SELECT each.value AS version UNION ALL SELECT json_array_elements(each.value -> 10 -> 'later')
+                ) AS versions
+                WHERE version ->> 0 = named.name
+                    AND coalesce((version -> 10 ->> 'from')::bigint <= named.now_us, true)
+                    AND coalesce((version -> 10 ->> 'until')::bigint > named.now_us, true)
             ) AS present ON true
         )
         SELECT format('subscription %s: budget %s of %s in %s: the plan says %s, the account has %s', stands.ref, name,
@@ -92,10 +93,13 @@ BUDGET_LAWS = {
         FROM stands LEFT JOIN said USING (id, credit_type, name)
         WHERE CASE
             WHEN stands.actor <> 'billing' THEN false
+            -- One that has not begun may have set what follows the budget of another one.
             WHEN said.id IS NULL THEN stands.reference = stands.ref AND stands.budget IS NOT NULL
-            ELSE stands.budget IS NULL OR stands.reference IS DISTINCT FROM stands.ref OR ARRAY[
+                AND EXISTS (SELECT FROM whole WHERE whole.id = stands.id)
+            ELSE stands.budget IS NULL OR ARRAY[
                     stands.budget ->> 1, stands.budget ->> 2, stands.budget ->> 3, stands.budget ->> 4, stands.budget ->> 5,
-                    stands.budget ->> 6, stands.budget ->> 7, stands.budget ->> 8, stands.budget ->> 10
+                    stands.budget ->> 6, stands.budget ->> 7, stands.budget ->> 8,
+                    CASE json_typeof(instants) WHEN 'object' THEN instants ->> 'parent' ELSE stands.budget ->> 10 END
                 ] IS DISTINCT FROM ARRAY[
                     said.most::text, said.budget ->> 'window', said.budget ->> 'hours', said.time_zone, said.budget ->> 'by',
                     said.budget ->> 'label', said.budget ->> 'subject',

@@ -47,7 +47,8 @@ LAWS: dict[str, str] = {
     "names, rounded up once to whole credits.",
     "requested": "A partial spend took what it asked for, or less if that left nothing to spend, or nothing of a hard budget.",
     "budgets": "Each budget counts what the entry uses, for the subject that it names, and what a release gives back; what a "
-    "hard budget counts stays within its limit. Settings change only by an adjustment that a request asked for.",
+    "hard budget counts stays within its limit. Settings change only by an adjustment that a request asked for, and are what it "
+    "says, from its start to its end.",
     "counters": "What a subject has used of a budget is what the entries counted, less what holds released.",
     "usage": "What an account used by label, rate and day is what its entries used, less what they refunded.",
     "overage": "What is used of an overage is what its entries granted in the period, less what came back; a grant on it is what "

@@ -11,14 +11,18 @@ from ledger.budget_settings import last_settings, standing_budgets
 from ledger.rules.budget_states import (
     BY_HOLDER,
     Budget,
+    Budgets,
     Steps,
     counted_subject,
     decode_counts,
+    in_force,
+    join_settings,
+    left_of,
     own_subject,
     parents_of,
 )
 from ledger.rules.holds import Holds
-from ledger.rules.instants import from_us
+from ledger.rules.instants import from_us, to_us
 
 __all__ = ["BudgetUse", "ShownBudget", "budget_usage", "budgets", "page_by_name"]
 
@@ -75,7 +79,8 @@ class BudgetUse(NamedTuple):
 class ShownBudget(NamedTuple):
     """A budget as it stands now. `usage` are the subjects that have used most, at most 100 of `subjects`.
 
-    `set_by` and `reference` are those of the request that set it last: of a plan's budget `billing`, and the subscription's.
+    `settings` are those that are in force, or else the next ones, with those that come after them. `set_by` and `reference` are
+    those of the request that set it last: of a plan's budget `billing`, and the subscription's.
     """
 
     holder_id: str
@@ -90,6 +95,23 @@ class ShownBudget(NamedTuple):
     @property
     def name(self) -> str:
         return self.settings.name
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.settings.is_in_force(to_us(self.as_of))
+
+    @property
+    def starts_at(self) -> datetime | None:
+        return self.settings.starts_at
+
+    @property
+    def ends_at(self) -> datetime | None:
+        return self.settings.ends_at
+
+    @property
+    def coming(self) -> Budgets:
+        """The settings that are not in force yet, in the order of their starts."""
+        return self.settings.later if self.is_in_force else self.settings.versions
 
 
 class _BudgetAccount(NamedTuple):
@@ -136,6 +158,8 @@ def budget_usage(
     found = next((each for each in account.budgets if each.name == budget), None) if account else None
     if account is None or found is None:
         return None
+    if not found.is_in_force(account.now_us):
+        return []
     only = _only(found, subject) | {"limit": limit}
     if labels:
         own = _subject_of_labels(found, labels)
@@ -202,18 +226,22 @@ def _account(holder_id: str, credit_type: str) -> _BudgetAccount | None:
     if standing is None:
         return None
     now_us, budgets_, holds = standing
-    return _BudgetAccount(
-        holder_id, credit_type, now_us, budgets_, _read_freed(holder_id, credit_type, holds, now_us) if budgets_ else {}
-    )
+    freed = _read_freed(holder_id, credit_type, budgets_, holds, now_us) if budgets_ else {}
+    return _BudgetAccount(holder_id, credit_type, now_us, join_settings(left_of(budgets_, now_us)), freed)
 
 
-def _read_freed(holder_id: str, credit_type: str, holds: Holds, now_us: int) -> dict[tuple[int, str, int], int]:
-    expired = {hold.sequence: hold.amount for hold in holds if hold.is_expired(now_us)}
+def _read_freed(
+    holder_id: str, credit_type: str, budgets_: Budgets, holds: Holds, now_us: int
+) -> dict[tuple[int, str, int], int]:
+    expired = {hold.sequence: hold for hold in holds if hold.is_expired(now_us)}
     freed: dict[tuple[int, str, int], int] = {}
     for sequence, text in _fetch(COUNTS_OF_HOLDS, [holder_id, credit_type, list(expired)]) if expired else ():
+        hold = expired[sequence]
+        settings = {budget.setting for budget in in_force(budgets_, hold.expires_us)}
         for each in decode_counts(text):
-            step = each.setting, each.subject, each.start_us
-            freed[step] = freed.get(step, 0) + expired[sequence]
+            if each.setting in settings:
+                step = each.setting, each.subject, each.start_us
+                freed[step] = freed.get(step, 0) + hold.amount
     return freed
 
 
@@ -247,6 +275,8 @@ def _remaining_steps(account: _BudgetAccount, budget: Budget, subject: str, step
 
 
 def _show_budget(account: _BudgetAccount, budget: Budget) -> ShownBudget:
+    if not budget.is_in_force(account.now_us):
+        return ShownBudget(account.holder_id, account.credit_type, budget, from_us(account.now_us), [], 0)
     rows = _rows(account, budget, MOST_USED, limit=SHOWN_SUBJECTS)
     [(subjects,)] = _fetch(SUBJECTS, _parameters(account, budget)) if len(rows) == SHOWN_SUBJECTS else [(len(rows),)]
     usage = [_use(account, budget, subject, steps) for subject, steps in rows if any(steps.values())]

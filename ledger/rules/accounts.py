@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ledger.errors import Refused
 from ledger.rules import lots as lot_rules
-from ledger.rules.budget_states import Budgets, Counters, Counts, after
+from ledger.rules.budget_states import Budgets, Counters, Counts, after, in_force
 from ledger.rules.claims import Claims
 from ledger.rules.cost_moves import moved
 from ledger.rules.cost_shares import Cost, CostChanges, LotCosts
@@ -45,6 +45,7 @@ class AccountState(NamedTuple):
     is_frozen: bool = False
     """Of the holder, in all credit types: nothing can be spent, held or transferred."""
     budgets: Budgets = ()
+    """With those that are not in force yet, or have ended."""
     server_us: int = 0
     """The server's clock, if `now_us` is the holder's test clock; otherwise 0."""
     costs: LotCosts = ()
@@ -93,6 +94,11 @@ class AccountState(NamedTuple):
     def has_due_grants(self) -> bool:
         """Whether a recurring grant is due now that no entry has made."""
         return self.next_grant_us is not None and self.next_grant_us <= self.now_us
+
+    @property
+    def present_budgets(self) -> Budgets:
+        """The budgets that are in force now: they count, and refuse."""
+        return in_force(self.budgets, self.now_us)
 
     @property
     def settled(self) -> SettledState:

@@ -5,15 +5,20 @@ the number of subjects is not limited, and costs a spend nothing. See docs/adr/0
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from ledger.rules.budget_windows import end_of, step_of, window_of
+from ledger.rules.instants import from_us
 from ledger.rules.purposes import label_text
 
 MAX_BUDGETS: Final = 20
+"""At the same time."""
+MAX_COMING: Final = 40
+"""Settings for later of all budgets of an account: each entry carries them."""
 MAX_LEVELS: Final = 5
 """How deep budgets nest: an organisation, a team, a member, an agent, a session."""
 MAX_SUBJECT_CHARACTERS: Final = 200
@@ -77,6 +82,9 @@ class Budget(NamedTuple):
     metadata's `label`. With `subject` only that one is counted, otherwise each has the whole limit. `setting` is the sequence of
     the entry from which it counts. `parent` names the budget in which it nests, and `within` are the scopes of its parents, the
     outermost first: the same subject in two of them is two.
+
+    It is in force from `starts_us` on, or since it was set, and until `ends_us`, if that is given. `later` are the ones of the
+    same name that come after it, in the order of their starts. So a budget for later needs nobody who sets it then.
     """
 
     name: str
@@ -91,6 +99,32 @@ class Budget(NamedTuple):
     setting: int = 0
     parent: str | None = None
     within: tuple[BudgetScope, ...] = ()
+    starts_us: int | None = None
+    ends_us: int | None = None
+    later: "Budgets" = ()
+
+    @property
+    def starts_at(self) -> datetime | None:
+        """As `starts_us`, in UTC."""
+        return None if self.starts_us is None else from_us(self.starts_us)
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """As `ends_us`, in UTC."""
+        return None if self.ends_us is None else from_us(self.ends_us)
+
+    @property
+    def versions(self) -> "Budgets":
+        """All settings of its name, in the order of their starts."""
+        return (self._replace(later=()), *self.later)
+
+    def is_in_force(self, at_us: int) -> bool:
+        """Return whether this setting, none of `later`, decides at an instant."""
+        return (self.starts_us is None or self.starts_us <= at_us) and not self.is_over(at_us)
+
+    def is_over(self, at_us: int) -> bool:
+        """Return whether this setting has ended by then."""
+        return self.ends_us is not None and self.ends_us <= at_us
 
     @property
     def counts_as(self) -> tuple[Any, ...]:
@@ -153,6 +187,28 @@ class Budget(NamedTuple):
 
 Budgets = tuple[Budget, ...]
 """The budgets of an account, by name."""
+
+
+def in_force(budgets: Budgets, at_us: int) -> Budgets:
+    """Return the settings that decide at an instant, by name."""
+    present = []
+    for budget in budgets:
+        if budget.starts_us is None and budget.ends_us is None:
+            present.append(budget)
+        else:
+            present += [version for version in budget.versions if version.is_in_force(at_us)]
+    return tuple(present)
+
+
+def left_of(budgets: Budgets, at_us: int) -> dict[str, list[Budget]]:
+    """Return the settings that are in force at an instant or later, by name; a name without any is left out."""
+    left = {budget.name: [version for version in budget.versions if not version.is_over(at_us)] for budget in budgets}
+    return {name: versions for name, versions in left.items() if versions}
+
+
+def join_settings(versions: Mapping[str, Sequence[Budget]]) -> Budgets:
+    """Return the budgets of an account, of their settings by name: the inverse of `left_of`."""
+    return tuple([versions[name][0]._replace(later=tuple(versions[name][1:])) for name in sorted(versions)])
 
 
 # What is counted --------------------------------------------------------------------------------------
@@ -258,12 +314,13 @@ def given_back(budgets: Budgets, held: Sequence[BudgetCount], amount: int, *, co
     A step that does not count any more at that time gets nothing back, nor does a budget that has ended or begun again.
 
     Args:
+        budgets: all of the account; those in force at that time get something back.
         held: the counts of the hold's entry.
         at_us: when the credits come back: for an expired hold its expiry, whenever that is booked.
     """
     if not amount:
         return ()
-    known = {budget.setting: budget for budget in budgets}
+    known = {budget.setting: budget for budget in in_force(budgets, at_us)}
     return tuple(
         [
             count(known[each.setting], each.subject, each.start_us, -amount, counters=counters, now_us=at_us)
@@ -279,14 +336,24 @@ def given_back(budgets: Budgets, held: Sequence[BudgetCount], amount: int, *, co
 def encode_budgets(budgets: Budgets) -> str:
     """Return the stored and digested form: JSON arrays of the fields in their order. An entry without budgets stores null.
 
-    The parent and the scopes of the parents are left out of a budget that does not nest.
+    The parent and the scopes of the parents are left out of a budget that does not nest. One with instants has an object in the
+    place of the parent; so code of 0.2.1, which knows no instants, carries it from entry to entry as it is.
     """
     return orjson.dumps([_encode_budget(each) for each in budgets]).decode()
 
 
 def _encode_budget(budget: Budget) -> list[Any]:
-    nested = [budget.parent, [tuple(level) for level in budget.within]] if budget.parent else []
-    return [*budget[:8], int(budget.is_hard), budget.setting, *nested]
+    settings = [*budget[:8], int(budget.is_hard), budget.setting]
+    within = [tuple(level) for level in budget.within]
+    if budget.starts_us is None and budget.ends_us is None:
+        return [*settings, budget.parent, within] if budget.parent else settings
+    instants: dict[str, Any] = {
+        "parent": budget.parent,
+        "from": budget.starts_us,
+        "until": budget.ends_us,
+        "later": [_encode_budget(each) for each in budget.later],
+    }
+    return [*settings, {name: each for name, each in instants.items() if each not in (None, [])}, within]
 
 
 def decode_budgets(text: str | bytes) -> Budgets:
@@ -296,7 +363,21 @@ def decode_budgets(text: str | bytes) -> Budgets:
 
 def _decode_budget(*fields: Any) -> Budget:
     settings, is_hard, setting, (parent, within) = fields[:8], fields[8], fields[9], fields[10:] or (None, ())
-    return Budget._make((*settings, is_hard == 1, setting, parent, tuple([BudgetScope(*level) for level in within])))
+    instants = parent if isinstance(parent, dict) else {"parent": parent}
+    levels = tuple([BudgetScope(*level) for level in within])
+    later = tuple([_decode_budget(*each) for each in instants.get("later", ())])
+    return Budget._make(
+        (
+            *settings,
+            is_hard == 1,
+            setting,
+            instants.get("parent"),
+            levels,
+            instants.get("from"),
+            instants.get("until"),
+            later,
+        )
+    )
 
 
 def encode_counts(counts: Counts) -> str:

@@ -29,13 +29,25 @@ def setting_words(counterpart: Mapping[str, Any] | None, number: Any) -> str:
     """
     counterpart = counterpart or {}
     name, settings = counterpart.get("budget"), counterpart.get("settings")
+    starts_at, ends_at = counterpart.get("starts_at"), counterpart.get("ends_at")
     if settings is None:
-        return f"has no budget {name}"
+        return f"has no budget {name}{_from_words(ends_at)}"
     window = window_words(settings["window"], settings["hours"], settings["time_zone"])
     whose = scope_words(settings["by"], settings["label"], settings["subject"])
     if settings.get("parent"):
         whose += f" within {settings['parent']}"
-    return f"has the {settings['mode']} budget {name}, {number(settings['limit'])} {window} for {whose},"
+    times = _from_words(starts_at, ends_at)
+    return f"has the {settings['mode']} budget {name}, {number(settings['limit'])} {window} for {whose}{times},"
+
+
+def _from_words(starts_at: str | None, ends_at: str | None = None) -> str:
+    """When it is in force, in UTC: " from 2026-03-01 00:00:00 UTC on"; empty: from now on."""
+    starts = f" from {_moment_words(starts_at)} on" if starts_at else ""
+    return f"{starts} until {_moment_words(ends_at)}" if ends_at else starts
+
+
+def _moment_words(instant: str) -> str:
+    return instant[:19].replace("T", " ") + " UTC"
 
 
 def counted_words(*, budget: str, used: int, limit: int, requested: int, resets_at: str | None, **others: Any) -> str:

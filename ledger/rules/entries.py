@@ -5,7 +5,7 @@ from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from ledger.rules.budget_states import Budgets, Counts, encode_budgets, encode_counts
+from ledger.rules.budget_states import Budgets, Counts, encode_budgets, encode_counts, in_force
 from ledger.rules.claims import Claims, encode_claims
 from ledger.rules.cost_moves import recognised
 from ledger.rules.cost_shares import Cost, CostChanges, LotCosts, encode_costs
@@ -139,6 +139,11 @@ class Entry(NamedTuple):
     def budget(self) -> str | None:
         """Of an `adjust` that sets or ends a budget: its name."""
         return self.counterpart.get("budget") if self.kind == "adjust" and self.counterpart else None
+
+    @property
+    def present_budgets(self) -> Budgets:
+        """The budgets after it that were in force when it was decided."""
+        return in_force(self.budgets, self.decided_us)
 
     @property
     def shown_overage(self) -> Overage | None:

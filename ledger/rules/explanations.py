@@ -259,7 +259,7 @@ def _cost_text(kind: str, change: CostChange, left: int) -> str:
 
 def _budgets(entry: Entry) -> Iterator[dict[str, Any]]:
     """Yield what each budget that counted the entry, or got something back from it, had counted before and after it."""
-    known = {budget.setting: budget for budget in entry.budgets}
+    known = {budget.setting: budget for budget in entry.present_budgets}
     for each in entry.counts:
         budget = known[each.setting]
         subject, used_before = own_subject(budget, each.subject), each.total - each.amount

@@ -656,14 +656,14 @@ class EndClaimRequest(Request):
 class BudgetRequest(Request):
     """How much may be spent in a window of time: by the whole account, or by each member, API key or reference.
 
-    Makes an `adjust` entry of amount 0. It replaces a budget of that name, which goes on counting if window and scope are the
-    same.
+    Makes an `adjust` entry of amount 0. From `starts_at` on it replaces a budget of that name, which goes on counting if window
+    and scope are the same.
 
     Raises: BudgetLimit, BudgetNotFound.
     """
 
     operation: ClassVar[str] = "budget"
-    added_later: ClassVar[tuple[str, ...]] = ("parent",)
+    added_later: ClassVar[tuple[str, ...]] = ("parent", "starts_at", "ends_at")
     in_batches: ClassVar[bool] = False
 
     budget: Annotated[str, BudgetName("Its name, unique in the account.")]
@@ -708,9 +708,19 @@ class BudgetRequest(Request):
             null=True,
         ),
     ] = None
+    starts_at: Annotated[
+        datetime | None,
+        Time("From when on it counts and limits: until then, the present one of this name stays. By default now.", null=True),
+    ] = None
+    ends_at: Annotated[
+        datetime | None,
+        Time("Until when. What begins at this instant or later stays; by default this budget replaces that too.", null=True),
+    ] = None
 
     def check_whole(self) -> None:
         check_budget(self)
+        if self.ends_at is not None and self.starts_at is not None and self.ends_at <= self.starts_at:
+            raise Invalid(pointer="/ends_at", rule="order", detail="must be after starts_at")
 
 
 class BudgetTerms(Protocol):
@@ -760,8 +770,12 @@ class EndBudgetRequest(Request):
     operation: ClassVar[str] = "end_budget"
     noun: ClassVar[str] = "end of a budget"
     in_batches: ClassVar[bool] = False
+    added_later: ClassVar[tuple[str, ...]] = ("ends_at",)
 
     budget: Annotated[str, BudgetName("Its name, unique in the account.")]
+    ends_at: Annotated[
+        datetime | None, Time("Its last instant is the one before; nothing of its name begins later. By default now.", null=True)
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,14 +74,14 @@ class BudgetReports:
 
 def _exceeded_budgets(entry: Entry) -> Iterator[tuple[Budget, str, dict[str, Any]]]:
     """The budgets and subjects, each with what is used and asked for."""
-    known = {budget.setting: budget for budget in entry.budgets}
+    known = {budget.setting: budget for budget in entry.present_budgets}
     if entry.refusal is not None and entry.refusal["code"] == BudgetExceeded.code:
         facts = entry.refusal["facts"]
-        for budget in entry.budgets:
+        for budget in entry.present_budgets:
             if budget.name == facts["budget"]:
                 yield budget, _refused_subject(entry, budget), {name: facts[name] for name in ("used", "requested", "resets_at")}
     elif entry.kind == "adjust":
-        for budget in entry.budgets:
+        for budget in entry.present_budgets:
             if budget.name == entry.budget and not budget.is_hard:
                 yield from _beyond(entry, budget)
     else:

@@ -27,6 +27,7 @@ from ledger.operators.permissions import (
     VIEW_ENTRYLISTING,
 )
 from ledger.reads import Balance, BudgetUse, ShownBudget, ShownRecurringGrant
+from ledger.rules.budget_states import Budget
 from ledger.rules.budget_texts import scope_words, window_words
 from ledger.rules.credit_units import CreditUnit, currency_unit
 from ledger.rules.entry_texts import REASONS_OF_THE_LEDGER, entry_text
@@ -288,18 +289,19 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
     budgets = reads.budgets(account.holder_id, account.credit_type)
     if not budgets:
         return []
-    rows = [(budget, use) for budget in budgets for use in (budget.usage[:ROWS_OF_A_BUDGET] or (None,))]
+    rows = [row for budget in budgets for row in _rows_of_budget(budget)]
     may_change = request.user.has_perm(SET_BUDGET)
     table = table_of(
         rows,
         ("Budget", lambda row: _setting_link(account, "budget", row[0].name, "set_budget") if may_change else row[0].name),
-        ("Limit", lambda row: _limit(row[0], unit)),
-        ("For", lambda row: _whose(*row)),
-        ("Used", lambda row: digits(unit.number(row[1].used if row[1] else 0))),
-        ("Left", lambda row: digits(unit.number(row[1].remaining if row[1] else row[0].settings.limit))),
-        ("Mode", lambda row: f"{row[0].settings.mode}, exceeded" if row[1] and row[1].is_exceeded else row[0].settings.mode),
+        ("Limit", lambda row: _limit(row[1], unit)),
+        *([("In force", lambda row: _in_force(row[1]))] if any(row[1].starts_us or row[1].ends_us for row in rows) else []),
+        ("For", lambda row: _whose(*row[1:])),
+        ("Used", lambda row: digits(unit.number(row[2].used if row[2] else 0))),
+        ("Left", lambda row: digits(unit.number(row[2].remaining if row[2] else row[1].limit))),
+        ("Mode", lambda row: f"{row[1].mode}, exceeded" if row[2] and row[2].is_exceeded else row[1].mode),
         ("Set by", lambda row: _set_by(row[0])),
-        ("Resets", lambda row: timestamp(row[1].resets_at) if row[1] and row[1].resets_at else ""),
+        ("Resets", lambda row: timestamp(row[2].resets_at) if row[2] and row[2].resets_at else ""),
         *([("Action", lambda row: _setting_link(account, "budget", row[0].name, "end_budget", "End"))] if may_change else []),
     )
     more = [f"{budget.name}: {budget.subjects:,}" for budget in budgets if budget.subjects > ROWS_OF_A_BUDGET]
@@ -308,8 +310,21 @@ def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[d
     return [{"title": "Budgets", "table": table, "empty": ""}]
 
 
-def _limit(budget: ShownBudget, unit: CreditUnit) -> str:
-    settings = budget.settings
+def _rows_of_budget(budget: ShownBudget) -> list[tuple[ShownBudget, Budget, BudgetUse | None]]:
+    """Return a row for each subject that has used most, or one without, and one for each of its settings that come."""
+    present = (
+        [(budget, budget.settings, use) for use in (budget.usage[:ROWS_OF_A_BUDGET] or (None,))] if budget.is_in_force else []
+    )
+    return [*present, *((budget, settings, None) for settings in budget.coming)]
+
+
+def _in_force(settings: Budget) -> SafeString:
+    """When the budget is in force: "from 1 March until 1 April"."""
+    starts = format_html("from {} ", timestamp(settings.starts_at)) if settings.starts_at else ""
+    return format_html("{}until {}", starts, timestamp(settings.ends_at)) if settings.ends_at else format_html("{}", starts)
+
+
+def _limit(settings: Budget, unit: CreditUnit) -> str:
     return f"{unit.number(settings.limit)} {window_words(settings.window, settings.hours, settings.time_zone)}"
 
 
@@ -318,9 +333,8 @@ def _set_by(budget: ShownBudget) -> str:
     return f"{budget.set_by}: {budget.reference}" if budget.reference else budget.set_by
 
 
-def _whose(budget: ShownBudget, use: BudgetUse | None) -> str:
+def _whose(settings: Budget, use: BudgetUse | None) -> str:
     """Whose row it is; of a budget that nobody has used yet, whose use it would count."""
-    settings = budget.settings
     whose = scope_words(settings.by, settings.label, settings.subject if use is None else use.subject)
     return whose if use is None or not use.within else f"{whose} of {', '.join(use.within)}"
 

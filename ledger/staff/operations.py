@@ -185,6 +185,8 @@ class BudgetForm(OperationForm[BudgetRequest], CreditAmountsForm[BudgetRequest])
         "subject": Display(label="Only", help="One actor (key:NAME), reference or label value; empty: each has the whole limit."),
         "mode": Display(label="What is more", words=MODES),
         "parent": Display(label="Within", help="The budget in which it nests, such as that of each member; empty: none."),
+        "starts_at": Display(label="Start", help="From when on it counts. Until then the present one stays. Empty: now."),
+        "ends_at": Display(label="End", help="Until when. What begins then or later stays. Empty: it has no end."),
         **WHY,
     }
 
@@ -194,7 +196,11 @@ class EndBudgetForm(OperationForm[EndBudgetRequest]):
 
     declared, use_case = EndBudgetRequest, services.end_budget
     stake = SETS_TERMS
-    shows = {"budget": Display(label="Name"), **WHY}
+    shows = {
+        "budget": Display(label="Name"),
+        "ends_at": Display(label="End", help="Nothing of its name begins later. Empty: now."),
+        **WHY,
+    }
 
 
 class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm[RecurringGrantRequest]):

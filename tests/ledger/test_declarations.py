@@ -165,7 +165,8 @@ def in_modules() -> dict[str, Shape[Any]]:
         mail_schemas.RELEASE_BODY,
     ]
     shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
-    return {shape.name: shape for shape in sorted(shapes, key=lambda shape: shape.name)}
+    # Those that end something have one name, and no body: the query has their fields.
+    return {shape.name: shape for shape in sorted(shapes, key=lambda shape: (shape.name, shape.declared.__name__))}
 
 
 SHAPES = in_modules()

@@ -1,17 +1,18 @@
 """The budgets of a plan on the account of the customer's holder: which it should have at an instant, and what changed.
 
-Orders set them as soon as they have committed, and runs where they are not there yet, under the holder's lock; the ledger then
-counts, and reads no plan. A budget that somebody set by hand prevails over the plan's of the same name: it stays as it is until
+Orders set them as soon as they have committed, and runs where they are not there yet, under the holder's lock, each with the
+instants from which and until which it is in force: what is ordered for later needs no run. The ledger then counts, and reads no
+plan. A budget that somebody set by hand prevails over the plan's of the same name: it stays as it is until
 somebody ends it. See docs/adr/0167.
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from itertools import groupby
+from itertools import groupby, zip_longest
 from math import floor
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +29,7 @@ from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
 from ledger.errors import Refused
-from ledger.services.budgets import AccountBudget, budgets_now, budgets_under
+from ledger.services.budgets import MAX_COMING, AccountBudget, budgets_now, budgets_under
 from ledger.values import MAX_AMOUNT
 
 ACTOR: Final = "billing"
@@ -41,13 +42,22 @@ PLANS: Final = """
     FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id AND p.budgets IS NOT NULL
     WHERE v.subscription_id = %s
 """
-ORDERED: Final = """
-    SELECT s.id, s.time_zone, c.holder_id, (
+_ORDERED: Final = """
+    SELECT s.id, s.ref, s.time_zone, c.holder_id, (
             SELECT (a.change ->> 'ends_at')::timestamptz FROM billing_amendment AS a
             WHERE a.subscription_id = s.id AND a.change -> 'ends_at' IS NOT NULL ORDER BY a.sequence DESC LIMIT 1
         ) AS ends_at
     FROM billing_subscription AS s JOIN billing_customer AS c ON c.id = s.customer_id
-    WHERE s.ref = %s
+"""
+ORDERED: Final = f"{_ORDERED} WHERE s.ref = %s"
+OTHERS: Final = f"""
+    {_ORDERED}
+    WHERE c.holder_id = %s AND s.id <> %s
+        AND NOT EXISTS (SELECT FROM billing_activation AS a WHERE a.subscription_id = s.id AND a.state <> 'started')
+        AND EXISTS (
+            SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id AND p.budgets IS NOT NULL
+            WHERE v.subscription_id = s.id)
+    ORDER BY s.id
 """
 
 BudgetKey = tuple[str, str]
@@ -58,6 +68,7 @@ class _Ordered(NamedTuple):
     """A row of ORDERED."""
 
     id: int
+    ref: str
     time_zone: str
     holder_id: str
     ends_at: datetime | None
@@ -65,6 +76,10 @@ class _Ordered(NamedTuple):
     def budgets_at(self, at: datetime) -> "list[PlanBudget]":
         """Return the budgets that the subscription should have at an instant."""
         return budgets_at(read_versions(self.id), self.time_zone, at, ends_at=self.ends_at)
+
+    def spans(self, now: datetime) -> "list[BudgetSpan]":
+        """Return the times of its budgets, from now on."""
+        return budget_spans(self.ref, read_versions(self.id), self.time_zone, now, ends_at=self.ends_at)
 
 
 class PlanBudget(NamedTuple):
@@ -134,12 +149,72 @@ def _key_of(row: VersionRow) -> str:
     return plans.price_of(row.price_id)[1].key
 
 
+class BudgetSpan(NamedTuple):
+    """A budget that a subscription should have from an instant on, and until another one; None: without an end.
+
+    `levels` are the terms of its parents in the plan by which their subjects are told apart, the outermost first. `since` is when
+    the subscription had such a budget first.
+    """
+
+    ref: str
+    since: datetime
+    starts_at: datetime
+    ends_at: datetime | None
+    budget: PlanBudget
+    levels: tuple[Any, ...]
+
+    def goes_on_as(self, other: "BudgetSpan") -> bool:
+        """Return whether nothing changes where the other one begins."""
+        return (self.ends_at, self.budget, self.levels) == (other.starts_at, other.budget, other.levels)
+
+
+def budget_spans(
+    ref: str, versions: Iterable[VersionRow], time_zone: str, now: datetime, *, ends_at: datetime | None
+) -> list[BudgetSpan]:
+    """Return the times of the budgets of a subscription, in the order of their starts, parents first.
+
+    What is in force now begins at `now`. As many instants are named in advance as an account has room for settings for later;
+    the run at the first of them names what follows.
+    """
+    rows = list(versions)
+    since = _first_starts(rows)
+    later = max(1, MAX_COMING // max(1, len(since)))
+    starts = [now, *_instants(rows, ends_at, now)[:later]]
+    spans: dict[BudgetKey, list[BudgetSpan]] = {}
+    for start, end in zip_longest(starts, starts[1:]):
+        levels: dict[str | None, tuple[Any, ...]] = {None: ()}
+        for budget in budgets_at(rows, time_zone, start, ends_at=ends_at):
+            terms, within = budget.terms, levels[budget.terms["parent"]]
+            levels[budget.name] = (*within, (terms["by"], terms["label"], terms["subject"]))
+            span = BudgetSpan(ref, since[budget.key], start, end, budget, within)
+            known = spans.setdefault(budget.key, [])
+            if known and known[-1].goes_on_as(span):
+                known[-1] = known[-1]._replace(ends_at=end)
+            else:
+                known.append(span)
+    return [span for known in spans.values() for span in known]
+
+
+def _first_starts(rows: Iterable[VersionRow]) -> dict[BudgetKey, datetime]:
+    """Return when the subscription has each of its budgets first, by its plans."""
+    since: dict[BudgetKey, datetime] = {}
+    for row in sorted((row for row in rows if row.price_id is None), key=lambda row: row.starts_at):
+        for budget in plans.terms_of(row.plan_id).budgets:
+            since.setdefault((budget["credit_type"], budget["budget"]), row.starts_at)
+    return since
+
+
+def _instants(rows: Iterable[VersionRow], ends_at: datetime | None, after: datetime) -> list[datetime]:
+    """Return the instants at which budgets may begin, change or end."""
+    instants = {each for row in rows for each in (row.starts_at, row.ends_at)} | {ends_at}
+    return sorted(each for each in instants if each is not None and each > after)
+
+
 def next_budgets(subscription: SubscriptionState, items: BillableItems, as_of: datetime) -> datetime | None:
     """Return when budgets begin, change or end after `as_of`; None if they do not."""
     if not has_budgets(items):
         return None
-    instants = [each for row in items.versions for each in (row.starts_at, row.ends_at)]
-    return min((each for each in (*instants, subscription.ordered_end) if each is not None and each > as_of), default=None)
+    return next(iter(_instants(items.versions, subscription.ordered_end, as_of)), None)
 
 
 def has_budgets(items: BillableItems) -> bool:
@@ -166,7 +241,7 @@ class ComparedBudget(NamedTuple):
     @property
     def is_set_by_hand(self) -> bool:
         """The account has one that somebody else set: it prevails."""
-        return self.account.present is not None and not self.is_ours
+        return self.account.present is not None and self.account.is_set_by_others(ACTOR)
 
 
 def compare_budgets(ref: str, at: datetime | None = None) -> list[ComparedBudget]:
@@ -213,92 +288,122 @@ def set_budgets(lock: Lock, subscription: SubscriptionState, items: BillableItem
     known = _known(subscription.id)
     if not known:
         return
-    now = ledger.time_of(subscription.holder_id)
-    wanted = budgets_at(items.versions, subscription.time_zone, now, ends_at=subscription.ordered_end)
     with holder_lock(subscription.holder_id) as holder:
-        for credit_type, keys in groupby(sorted(known), key=lambda key: key[0]):
-            names = [name for _, name in keys]
-            of_type = [budget for budget in wanted if budget.credit_type == credit_type]
-            _set(holder, subscription, credit_type, names, of_type, now)
+        now = ledger.time_of(subscription.holder_id)
+        own = budget_spans(subscription.ref, items.versions, subscription.time_zone, now, ends_at=subscription.ordered_end)
+        # Those of subscriptions that have ended, or follow: read under the lock, so that who comes last has read all.
+        others = fetch_rows(_Ordered, OTHERS, [subscription.holder_id, subscription.id])
+        spans = own + [span for other in others for span in other.spans(now)]
+        for key in sorted(known, key=lambda key: _depth(own, key)):
+            _set(holder, subscription, key, _in_turn([span for span in spans if span.budget.key == key]), now)
 
 
-def _set(
-    holder: Lock,
-    subscription: SubscriptionState,
-    credit_type: str,
-    names: list[str],
-    wanted: list[PlanBudget],
-    now: datetime,
-) -> None:
-    account = {"holder_id": subscription.holder_id, "credit_type": credit_type}
-    known = budgets_under(holder, **account, budgets=names)
-    for budget in wanted:
-        if not _is_free(subscription, budget, known[budget.name], now):
+def _depth(spans: list[BudgetSpan], key: BudgetKey) -> tuple[int, BudgetKey]:
+    """Those that end first, for they make room; then parents before what nests in them."""
+    return max((len(span.levels) for span in spans if span.budget.key == key), default=-1), key
+
+
+def _in_turn(spans: list[BudgetSpan]) -> list[BudgetSpan]:
+    """Return the times in their order; where two subscriptions have the same budget, the one that had it first keeps it."""
+    turns: list[BudgetSpan] = []
+    for span in sorted(spans, key=lambda span: (span.starts_at, span.since, span.ref)):
+        free_from = turns[-1].ends_at if turns else span.starts_at
+        if free_from is None or (span.ends_at is not None and span.ends_at <= free_from):
+            log.warning("%s: %s has the budget %s at that time", span.ref, turns[-1].ref, span.budget.name)
             continue
-        present = known[budget.name].present
-        # What it nests in may be another one than before.
-        parent = budget.terms["parent"]
-        levels = () if parent is None else _levels(budgets_under(holder, **account, budgets=[parent])[parent])
-        if present is not None and ([getattr(present, name) for name in TERMS], present.within) == (
-            list(budget.terms.values()),
-            levels,
-        ):
-            continue
-        facts = json.dumps([subscription.ref, credit_type, budget.name, budget.terms, levels])
-        _write(holder, subscription, known[budget.name], budget.name, account, facts, budget.terms)
-    left = {budget.name for budget in wanted}
-    for name in names:
-        if name not in left and known[name].present is not None and _is_ours(subscription.ref, known[name]):
-            facts = json.dumps([subscription.ref, credit_type, name])
-            _write(holder, subscription, known[name], name, account, facts, None)
+        turns.append(span._replace(starts_at=max(span.starts_at, free_from)))
+    return turns
 
 
-def _levels(parent: AccountBudget) -> tuple[Any, ...]:
-    return () if parent.present is None else parent.present.levels
+def _set(holder: Lock, subscription: SubscriptionState, key: BudgetKey, spans: list[BudgetSpan], now: datetime) -> None:
+    """Have the account have the budget in these times, and not between them; nothing is written where it is so."""
+    setter = _Setter(holder, subscription, key, now)
+    if setter.account.is_set_by_others(ACTOR):
+        if any(span.ref == subscription.ref for span in spans):
+            last = setter.account.last
+            log.info("%s: the budget %s that %s set prevails over the plan's", subscription.ref, key[1], last and last.actor)
+        return
+    at = now
+    for span, following in zip_longest(spans, spans[1:]):
+        if not (setter.is_free(at, span.starts_at) or setter.end(at)):
+            return
+        ends_at = None if following is not None and following.starts_at == span.ends_at else span.ends_at
+        if not (setter.fits(span) or setter.set(span, ends_at)):
+            return
+        if span.ends_at is None:
+            return
+        at = span.ends_at
+    if not setter.is_free(at, None):
+        setter.end(at)
 
 
-def _write(
-    holder: Lock,
-    subscription: SubscriptionState,
-    known: AccountBudget,
-    name: str,
-    account: Mapping[str, str],
-    facts: str,
-    terms: Mapping[str, Any] | None,
-) -> None:
-    """Set the budget, or end it without terms. Each setting follows the one before it, so the same can be set again later."""
-    digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
-    named: dict[str, Any] = {
-        **account,
-        "budget": name,
-        "reference": subscription.ref,
-        "reason": f"Plan of {subscription.ref}",
-        "actor": ACTOR,
-        "idempotency_key": f"plan-budget/{known.setting}/{digest}",
-    }
-    try:
-        if terms is None:
-            ledger.end_budget_under(holder, **named)
-        else:
-            ledger.set_budget_under(holder, **named, **terms)
-    except Refused as refused:
-        log.warning("%s: the account goes without the plan's budget %s: %s", subscription.ref, name, refused)
+class _Setter:
+    """Sets and ends one budget of the plans of a holder, under the lock of the holder."""
+
+    def __init__(self, holder: Lock, subscription: SubscriptionState, key: BudgetKey, now: datetime) -> None:
+        self._holder, self._subscription, self._now = holder, subscription, now
+        self._credit_type, self._name = key
+        self.account = self._read(self._name)
+
+    def _read(self, name: str) -> AccountBudget:
+        account = {"holder_id": self._subscription.holder_id, "credit_type": self._credit_type}
+        return budgets_under(self._holder, **account, budgets=[name])[name]
+
+    def is_free(self, start: datetime, end: datetime | None) -> bool:
+        """Return whether the account has no such budget from an instant on and until another one."""
+        return start == end or not any(
+            (end is None or version.starts_at is None or version.starts_at < end)
+            and (version.ends_at is None or version.ends_at > start)
+            for version in self.account.versions
+        )
+
+    def fits(self, span: BudgetSpan) -> bool:
+        """Return whether the account has the budget of a span from its start on, and as long."""
+        version = self.account.at(span.starts_at)
+        if version is None or version.within != self._parent_levels(span):
+            return False
+        is_as_long = version.ends_at is None or (span.ends_at is not None and version.ends_at >= span.ends_at)
+        return is_as_long and [getattr(version, name) for name in TERMS] == list(span.budget.terms.values())
+
+    def _parent_levels(self, span: BudgetSpan) -> tuple[Any, ...]:
+        """Return what it nests in, which may be another one than before."""
+        parent = span.budget.terms["parent"]
+        version = None if parent is None else self._read(parent).at(span.starts_at)
+        return () if version is None else version.levels
+
+    def set(self, span: BudgetSpan, ends_at: datetime | None) -> bool:
+        """Set the budget of a span; False: the ledger refused."""
+        starts_at = span.starts_at if span.starts_at > self._now else None
+        return self._write(span.ref, ledger.set_budget_under, starts_at=starts_at, ends_at=ends_at, **span.budget.terms)
+
+    def end(self, at: datetime) -> bool:
+        """End the budget at an instant; False: the ledger refused."""
+        last = self.account.last
+        ref = last.reference if last is not None and last.actor == ACTOR else self._subscription.ref
+        return self._write(ref, ledger.end_budget_under, ends_at=at if at > self._now else None)
+
+    def _write(self, ref: str, use_case: Callable[..., object], **terms: Any) -> bool:
+        """Each setting follows the one before it, so the same can be set again later."""
+        facts = json.dumps([ref, self._credit_type, self._name, terms], default=str)
+        digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
+        try:
+            use_case(
+                self._holder,
+                holder_id=self._subscription.holder_id,
+                credit_type=self._credit_type,
+                budget=self._name,
+                reference=ref,
+                reason=f"Plan of {ref}",
+                actor=ACTOR,
+                idempotency_key=f"plan-budget/{self.account.setting}/{digest}",
+                **terms,
+            )
+        except Refused as refused:
+            log.warning("%s: the account goes without the plan's budget %s: %s", ref, self._name, refused)
+            return False
+        self.account = self._read(self._name)
+        return True
 
 
 def _is_ours(ref: str, known: AccountBudget) -> bool:
     return known.last is not None and (known.last.actor, known.last.reference) == (ACTOR, ref)
-
-
-def _is_free(subscription: SubscriptionState, budget: PlanBudget, known: AccountBudget, now: datetime) -> bool:
-    """Return whether the plan may set the budget: nobody else has one of its name."""
-    if known.present is None or known.last is None or _is_ours(subscription.ref, known):
-        return True
-    if known.last.actor != ACTOR:
-        log.info("%s: the budget %s that %s set prevails over the plan's", subscription.ref, budget.name, known.last.actor)
-        return False
-    # That of a subscription that has ended since, before a run of it has come.
-    other = fetch_rows(_Ordered, ORDERED, [known.last.reference])
-    is_taken = any(each.key == budget.key for one in other for each in one.budgets_at(now))
-    if is_taken:
-        log.warning("%s: %s has the budget %s of %s", subscription.ref, subscription.holder_id, budget.name, known.last.reference)
-    return not is_taken

@@ -106,9 +106,14 @@ CROSS JOIN LATERAL (
                 ) <= 0
                 OR EXISTS (
                     SELECT
-                    FROM json_array_elements(asked.budgets) AS budget
+                    FROM json_array_elements(asked.budgets) AS known
+                    CROSS JOIN LATERAL (
+                        SELECT known AS budget UNION ALL SELECT json_array_elements(known -> 10 -> 'later')
+                    ) AS versions
                     JOIN json_array_elements(asked.counts) AS count ON count ->> 0 = budget ->> 9
-                    WHERE budget ->> 8 = '1' AND COALESCE(count ->> 5, count ->> 4)::numeric >= (budget ->> 1)::numeric
+                    WHERE COALESCE((budget -> 10 ->> 'from')::numeric <= asked.effective_us, true)
+                        AND COALESCE((budget -> 10 ->> 'until')::numeric > asked.effective_us, true)
+                        AND budget ->> 8 = '1' AND COALESCE(count ->> 5, count ->> 4)::numeric >= (budget ->> 1)::numeric
                 )
             ),
             false

@@ -552,8 +552,9 @@ class OneBudget(Write):
         "are made; a release gives back what its hold counted, a refund gives nothing back. A `hard` budget refuses what "
         "exceeds it with 402 `budget-exceeded`; a `soft` budget only shows it. A budget for one `subject` counts it instead of "
         "those that count each one in the same window; with a `parent`, each subject counts once for each subject of the "
-        "parent. The number of subjects is not limited. The budget counts from now on; if it is set again with the same window "
-        "and scope, it continues counting.",
+        "parent. The number of subjects is not limited. The budget counts from now on, or from `starts_at` on; if it is set "
+        "again with the same window and scope, it continues counting. What is set for later is in force from its instant on, "
+        "whoever writes first then: the budget shows it in `later`.",
         tag=BUDGETS,
         scope=LEDGER_ADMIN,
         examples={
@@ -562,6 +563,7 @@ class OneBudget(Write):
             "an API key": {"limit": 50, "window": "rolling", "hours": 24, "by": "actor", "subject": "key:shop"},
             "one member": {"limit": 500, "window": "day", "by": "label", "label": "member", "subject": "ann"},
             "each agent of a member": {"limit": 20, "window": "day", "by": "label", "label": "agent", "parent": "daily"},
+            "from March on": {"limit": 2000, "window": "month", "starts_at": "2026-03-01T00:00:00Z"},
         },
         response=examples.BUDGET_SET,
         problems=[BudgetLimit(what="budgets", limit=20), BudgetNotFound(budget="team")],
@@ -588,18 +590,18 @@ class OneBudget(Write):
     @operation(
         "endBudget",
         "End a budget",
-        "Removes the limit, and forgets what the budget has counted. Takes no body.",
+        "Removes the limit, now or at `ends_at`, and forgets what the budget has counted. Takes no body.",
         tag=BUDGETS,
         scope=LEDGER_ADMIN,
         parameters=[HOLDER_PATH, BUDGET_PATH],
-        query=request_schemas.EndBudgetQuery,
+        query=request_schemas.EndOneBudgetQuery,
         responses={200: ResponseBody(response_schemas.EntrySerializer, examples.BUDGET_ENDED, "The entry.")},
         problems=[BudgetNotFound(budget="daily")],
         idempotent=True,
         dry_run=True,
     )
     def delete(self, request: HttpRequest, holder: str, budget: str) -> Response:
-        return self.end(request, services.end_budget, request_schemas.EndBudgetQuery, holder_id=holder, budget=budget)
+        return self.end(request, services.end_budget, request_schemas.EndOneBudgetQuery, holder_id=holder, budget=budget)
 
 
 class RecurringGrants(Endpoint):

@@ -367,6 +367,15 @@ class EndBudgetQuery(DryRunQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndOneBudgetQuery(EndBudgetQuery):
+    """Which account, why, and when."""
+
+    ends_at: Annotated[
+        datetime | None, Time("Its last instant is the one before; nothing of its name begins later. By default now.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class EndOverageQuery(EndBudgetQuery):
     """Which account, why, and what the overage belongs to."""
 

@@ -307,6 +307,26 @@ class BudgetUseSerializer(ResponseSchema):
     )
 
 
+class ComingBudgetSerializer(ResponseSchema):
+    """What a budget will be from an instant on."""
+
+    starts_at = instant(help_text="From when on it counts and limits.")
+    ends_at = instant(allow_null=True, help_text="Until when; null: until it is set again.")
+    limit = Whole(help_text="How many credits may be spent in the window.")
+    window = serializers.ChoiceField(choices=WINDOWS, help_text="The window of time.")
+    hours = Whole(allow_null=True, help_text="The length of a rolling window.")
+    time_zone = serializers.CharField(help_text="The zone whose days, weeks and months count.")
+    by = serializers.ChoiceField(choices=SCOPES_OF_BUDGETS, help_text="Whose spending is counted together.")
+    label = serializers.CharField(  # type: ignore[assignment]
+        allow_null=True, help_text="Of a budget by label: the key in the metadata."
+    )
+    subject = serializers.CharField(allow_null=True, help_text="The only subject that it limits; null: each has the whole limit.")
+    mode = serializers.ChoiceField(choices=MODES, help_text="What happens beyond the limit.")
+    parent = serializers.CharField(  # type: ignore[assignment]
+        allow_null=True, help_text="The budget in which it nests; null for none."
+    )
+
+
 class BudgetBodySerializer(ResponseSchema):
     """A budget of an account, and what is used of it."""
 
@@ -331,6 +351,15 @@ class BudgetBodySerializer(ResponseSchema):
     parent = computed(
         serializers.CharField(allow_null=True, help_text="The budget in which it nests; null for none."),  # type: ignore[arg-type]
         "settings.parent",
+    )
+    in_force = computed(
+        serializers.BooleanField(help_text="Whether it counts and limits now; if not, it begins at `starts_at`."), "is_in_force"
+    )
+    starts_at = instant(allow_null=True, help_text="From when on it is in force, if it was set for later; otherwise null.")
+    ends_at = instant(allow_null=True, help_text="Until when it is in force; null: no end is set.")
+    later = computed(
+        ComingBudgetSerializer(many=True, help_text="What the budget will be after it, in order: each from its start on."),
+        "settings.later",
     )
     set_by = serializers.CharField(
         help_text="Who set it last: an API key, an operator, or `billing` for the budget of a subscription's plan."

@@ -349,7 +349,7 @@ class LifeSimulator(Simulator):
             assert limit == self.account.limit
         else:
             assert self.account.limit == 0
-        budgets = reads.budgets(self.account_of)
+        budgets = [each for each in reads.budgets(self.account_of) if each.is_in_force]
         assert [each.settings.window for each in budgets] == ([] if self.account.budget is None else [self.account.budget.window])
         for each in budgets:
             self._compare_budget(each.settings.limit, each.usage[0].used)

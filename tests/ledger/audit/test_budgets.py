@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from ledger.audit.auditing import audit
-from ledger.rules.budget_states import BudgetCount
+from ledger.rules.budget_states import Budget, BudgetCount
 from ledger.rules.entries import Entry
+from ledger.rules.instants import from_us
 from ledger.rules.requests import BudgetRequest, CaptureRequest, GrantRequest, HoldRequest, ReleaseRequest, SpendRequest
 from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import execute, laws_broken, rechained
 from tests.ledger.random_histories import HOUR_US, RulesLedger
 from tests.ledger.rules.budgets.test_budgets import BudgetHistory
+from tests.ledger.rules.budgets.test_instants import live
 
 Change = Callable[[Entry], Entry]
 
@@ -53,6 +55,11 @@ def test_a_history_of_nested_and_individual_budgets_breaks_no_law(empty_ledger):
         execute(ledger, CaptureRequest, f"c{number}", hold=hold.sequence, amount=3)
         ledger.now_us += HOUR_US
     store(empty_ledger, ledger.entries["ada"])
+    assert laws_broken(empty_ledger) == {}
+
+
+def test_random_budgets_with_instants_break_no_law(empty_ledger):
+    store(empty_ledger, live(5, 120).ledger.entries["ada"])
     assert laws_broken(empty_ledger) == {}
 
 
@@ -133,7 +140,65 @@ def test_a_spend_beyond_a_hard_limit_is_found(empty_ledger):
     entries = history()
     wrong = [each._replace(budgets=(each.budgets[0]._replace(limit=9),)) if each.sequence >= 2 else each for each in entries]
     store(empty_ledger, rechained(wrong))
-    assert laws_broken(empty_ledger) == {"budgets": {6}}
+    # The setting itself, and what it let pass.
+    assert laws_broken(empty_ledger) == {"budgets": {2, 6}}
+
+
+def history_with_instants() -> list[Entry]:
+    """1 grant, 2 budget of 10 a day, 3 of 20 a day from tomorrow, 4 another one from tomorrow for a day, 5 and 6 spends."""
+    ledger = RulesLedger()
+    execute(ledger, GrantRequest, "1", amount=100)
+    execute(ledger, BudgetRequest, "2", budget="b", limit=10, window="day")
+    tomorrow, after = (from_us(ledger.now_us + days * 24 * HOUR_US) for days in (1, 2))
+    execute(ledger, BudgetRequest, "3", budget="b", limit=20, window="day", starts_at=tomorrow)
+    execute(ledger, BudgetRequest, "4", budget="c", limit=20, window="week", starts_at=tomorrow, ends_at=after)
+    execute(ledger, SpendRequest, "5", amount=10)
+    ledger.now_us += 24 * HOUR_US
+    execute(ledger, SpendRequest, "6", amount=20)
+    return ledger.entries["ada"]
+
+
+def changed_from(first: int, change: Callable[[Budget], Budget], name: str = "b") -> list[Entry]:
+    """The history with another budget of a name, from an entry on."""
+    entries = [
+        each._replace(budgets=tuple([change(budget) if budget.name == name else budget for budget in each.budgets]))
+        if each.sequence >= first
+        else each
+        for each in history_with_instants()
+    ]
+    return rechained(entries)
+
+
+def later(**changed: Any) -> Callable[[Budget], Budget]:
+    return lambda budget: budget._replace(later=(budget.later[0]._replace(**changed),))
+
+
+MIDNIGHT = history_with_instants()[5].decided_us
+
+
+@pytest.mark.products(most=2)
+@pytest.mark.parametrize(
+    ("entries", "found"),
+    [
+        (changed_from(3, later(limit=21)), {3}),
+        (changed_from(3, later(starts_us=MIDNIGHT - 1)), {3}),
+        (changed_from(3, later(ends_us=MIDNIGHT + 1)), {3}),
+        (changed_from(3, later(setting=1)), {3, 6}),
+        (changed_from(3, lambda budget: budget._replace(ends_us=MIDNIGHT - 1)), {3}),
+        (changed_from(3, lambda budget: budget._replace(ends_us=None, later=())), {3, 6}),
+        (changed_from(4, lambda budget: budget._replace(starts_us=MIDNIGHT + 1), name="c"), {4, 6}),
+        (changed_from(4, later(limit=19)), {4, 6}),
+    ],
+    ids=["limit", "start", "end", "counts from", "ends early", "lost", "begins late", "another name's"],
+)
+def test_a_budget_for_later_that_is_not_what_its_entry_says_is_found(empty_ledger, entries, found):
+    store(empty_ledger, entries)
+    assert laws_broken(empty_ledger)["budgets"] == found
+
+
+def test_control_budgets_with_instants_as_their_entries_say_break_no_law(empty_ledger):
+    store(empty_ledger, history_with_instants())
+    assert laws_broken(empty_ledger) == {}
 
 
 def test_a_setting_that_no_request_asked_for_is_found(empty_ledger):

@@ -75,6 +75,16 @@ def test_the_page_shows_limits(client: Client) -> None:
     assert (data["limits"], "cleo" in hidden) == ([], False)
 
 
+@pytest.mark.usefixtures("stopped_clock")
+def test_the_page_says_from_when_a_limit_is_in_force(client: Client) -> None:
+    starts_at = datetime(2199, 3, 1, tzinfo=UTC)
+    services.set_budget(holder_id="ada", budget="all", limit=5_000, window="day", starts_at=starts_at, idempotency_key="1")
+    html, data = seen(client, "ada", language="de")
+    [row] = data["limits"]
+    assert (row["limit"], row["used"], row["starts_at"]) == (5_000, 0, "2199-03-01T00:00:00.000000Z")
+    assert "5.000 credits am Tag, ab 01.03.2199, 00:00" in html
+
+
 def test_without_limits_nothing_is_said_of_them(client: Client, ada: str) -> None:
     html, data = seen(client)
     assert (data["limits"], 'id="limits"' in html) == ([], False)

@@ -140,6 +140,22 @@ def test_the_database_refuses_what_exceeds_a_hard_budget(pool: str) -> None:
     assert counters() == [("ann", 3, 3)]
 
 
+def test_the_database_refuses_what_a_budget_counts_before_it_is_in_force(pool: str) -> None:
+    """As code of 0.2.1 might, which knows no instants."""
+    starts_at = datetime.now(UTC) + timedelta(days=1)
+    services.set_budget(holder_id=pool, budget="n", limit=50, window="day", starts_at=starts_at, idempotency_key="later")
+    asked = SpendRequest(holder_id=pool, amount=4, idempotency_key="early")
+    with transaction.atomic(), holder_lock(pool) as lock:
+        state = journal.read(lock, pool, "credits").state
+        begun = state._replace(budgets=tuple([each._replace(starts_us=None) for each in state.budgets if each.name == "n"]))
+        [entry] = credit_rules.spend(begun, asked)
+        forged = entry._replace(budgets=state.budgets).sealed(state.digest)
+        with pytest.raises(DatabaseError) as refused, transaction.atomic():
+            journal.append(lock, [forged])
+    assert "does not count what its budgets do" in str(refused.value)
+    assert counters() == []
+
+
 def vars_of(asked: SpendRequest) -> dict[str, Any]:
     return {
         "holder_id": asked.holder_id,

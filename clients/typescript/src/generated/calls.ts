@@ -47,7 +47,7 @@ export const CALLS = {
   /** Set a budget. */
   setBudget: {"id": "setBudget", "method": "PUT", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** End a budget. */
-  endBudget: {"id": "endBudget", "method": "DELETE", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["dry_run", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  endBudget: {"id": "endBudget", "method": "DELETE", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["dry_run", "credit_type", "reason", "ends_at"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List the usage of a budget. */
   budgetUsage: {"id": "listBudgetUsage", "method": "GET", "path": "/v1/holders/{holder}/budgets/{budget}/usage", "query": ["limit", "cursor", "credit_type", "subject"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** List recurring grants. */

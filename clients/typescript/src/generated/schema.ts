@@ -2994,6 +2994,16 @@ export interface components {
             mode?: components["schemas"]["BudgetModeEnum"];
             /** @description The budget in which this one nests: an agent within its member. It counts what the parent counts, and each subject once for each subject of the parent. */
             parent?: string | null;
+            /**
+             * Format: date-time
+             * @description From when on it counts and limits: until then, the present one of this name stays. By default now.
+             */
+            starts_at?: string | null;
+            /**
+             * Format: date-time
+             * @description Until when. What begins at this instant or later stays; by default this budget replaces that too.
+             */
+            ends_at?: string | null;
         };
         /** @description A budget of an account, and what is used of it. */
         BudgetBody: {
@@ -3027,6 +3037,20 @@ export interface components {
             mode: components["schemas"]["BudgetModeEnum"];
             /** @description The budget in which it nests; null for none. */
             parent: string | null;
+            /** @description Whether it counts and limits now; if not, it begins at `starts_at`. */
+            in_force: boolean;
+            /**
+             * Format: date-time
+             * @description From when on it is in force, if it was set for later; otherwise null.
+             */
+            starts_at: string | null;
+            /**
+             * Format: date-time
+             * @description Until when it is in force; null: no end is set.
+             */
+            ends_at: string | null;
+            /** @description What the budget will be after it, in order: each from its start on. */
+            later: components["schemas"]["ComingBudget"][];
             /** @description Who set it last: an API key, an operator, or `billing` for the budget of a subscription's plan. */
             set_by: string;
             /** @description What the request that set it last named: of a plan's budget the subscription. */
@@ -3263,6 +3287,43 @@ export interface components {
              * @description The time of the holder from then on: after the present one, by at most 10 years, and before 2150.
              */
             now: string;
+        };
+        /** @description What a budget will be from an instant on. */
+        ComingBudget: {
+            /**
+             * Format: date-time
+             * @description From when on it counts and limits.
+             */
+            starts_at: string;
+            /**
+             * Format: date-time
+             * @description Until when; null: until it is set again.
+             */
+            ends_at: string | null;
+            /**
+             * Format: int64
+             * @description How many credits may be spent in the window.
+             */
+            limit: number;
+            /** @description The window of time. */
+            window: components["schemas"]["WindowEnum"];
+            /**
+             * Format: int64
+             * @description The length of a rolling window.
+             */
+            hours: number | null;
+            /** @description The zone whose days, weeks and months count. */
+            time_zone: string;
+            /** @description Whose spending is counted together. */
+            by: components["schemas"]["ByEnum"];
+            /** @description Of a budget by label: the key in the metadata. */
+            label: string | null;
+            /** @description The only subject that it limits; null: each has the whole limit. */
+            subject: string | null;
+            /** @description What happens beyond the limit. */
+            mode: components["schemas"]["BudgetModeEnum"];
+            /** @description The budget in which it nests; null for none. */
+            parent: string | null;
         };
         /** @description The price of a component of a rate. */
         ComponentPrice: {
@@ -9614,6 +9675,8 @@ export interface components {
         reference: string;
         /** @description The name of the budget. */
         budget: string;
+        /** @description Its last instant is the one before; nothing of its name begins later. By default now. */
+        ends_at: string;
         /** @description Only this actor, reference or value of the label, with any parents. */
         subject: string | null;
         /** @description The name of the recurring grant. */
@@ -10557,6 +10620,8 @@ export interface operations {
                 credit_type?: components["parameters"]["credit_type"];
                 /** @description Why, for people. */
                 reason?: components["parameters"]["reason"];
+                /** @description Its last instant is the one before; nothing of its name begins later. By default now. */
+                ends_at?: components["parameters"]["ends_at"];
             };
             header?: {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];

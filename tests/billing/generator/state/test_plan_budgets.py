@@ -18,6 +18,7 @@ from ledger import reads, services
 from ledger.audit.auditing import audit
 from ledger.errors import BudgetExceeded, HolderBusy, Invalid
 from ledger.models import Entry
+from ledger.rules.budget_states import MAX_COMING
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, recurring, unique
 from tests.billing.findings import findings_of
 from tests.billing.generator.state.test_allowance_changes import day, move, run_at
@@ -54,7 +55,7 @@ def ordered(plan: str, *, seats: str = "3", holder: str | None = None, **order: 
 
 
 def limits(holder: str) -> dict[str, int]:
-    return {budget.name: budget.settings.limit for budget in reads.budgets(holder)}
+    return {budget.name: budget.settings.limit for budget in reads.budgets(holder) if budget.is_in_force}
 
 
 def settings_of(holder: str) -> int:
@@ -107,15 +108,17 @@ def test_another_plan_and_a_new_version_bring_their_budgets_and_end_the_others()
     assert findings() == []
 
 
-def test_a_cancellation_at_once_ends_them_and_a_planned_one_when_a_run_sees_it() -> None:
+def test_a_cancellation_ends_them_at_its_instant_without_a_run() -> None:
     holder, subscription = ordered(plan_of(POOL))
     run_at(holder, subscription, day(1))
     amend(subscription, day(1), ends_at=day(2), sets_end=True)
     assert limits(holder) == {"pool": 300}
-    run_at(holder, subscription, day(2) - INSTANT)
-    assert limits(holder) == {"pool": 300}
+    move(holder, day(2) - INSTANT)
+    assert (limits(holder), settings_of(holder)) == ({"pool": 300}, 2)
+    move(holder, day(2))
+    assert limits(holder) == {}
     run_at(holder, subscription, day(2))
-    assert (limits(holder), findings()) == ({}, [])
+    assert (limits(holder), settings_of(holder), findings()) == ({}, 2, [])
 
     holder, subscription = ordered(plan_of(POOL))
     move(holder, day(1, 10))
@@ -148,14 +151,76 @@ def test_an_end_in_a_pause_ends_them_with_the_order_or_a_run_at_its_instant() ->
         assert (limits(holder), findings()) == ({}, [])
 
 
-def test_a_planned_change_of_seats_comes_with_a_run_at_its_instant() -> None:
-    holder, subscription = ordered(plan_of(POOL))
-    run_at(holder, subscription, day(1))
+def test_a_planned_change_of_seats_comes_at_its_instant_without_a_run() -> None:
+    holder, subscription = ordered(plan_of(POOL | {"window": "month"}))
+    services.grant(holder_id=holder, amount=5_000, idempotency_key="grant")
     amend(subscription, day(1, 10), quantities={"seats": Decimal(8)})
-    run_at(holder, subscription, day(1, 10) - INSTANT)
-    assert limits(holder) == {"pool": 300}
+    move(holder, day(1, 10) - INSTANT)
+    spend(holder, 300)
+    with pytest.raises(BudgetExceeded):
+        spend(holder, 1)
+    move(holder, day(1, 10))
+    # The first write after it, and it goes on counting.
+    spend(holder, 500)
+    with pytest.raises(BudgetExceeded):
+        spend(holder, 1)
     run_at(holder, subscription, day(1, 10))
-    assert (limits(holder), findings()) == ({"pool": 800}, [])
+    assert (limits(holder), settings_of(holder), findings()) == ({"pool": 800}, 2, [])
+    assert audit([connection.connection], holder_id=holder).findings == []
+
+
+def test_a_planned_change_that_is_withdrawn_does_not_come() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    amend(subscription, day(1), ends_at=day(2), sets_end=True)
+    amend(subscription, day(1), ends_at=None, sets_end=True)
+    move(holder, day(2))
+    assert limits(holder) == {"pool": 300}
+
+
+def test_the_budgets_of_a_plan_that_begins_later_are_shown_as_such_and_begin_then() -> None:
+    holder, _ = ordered(plan_of(POOL, MEMBER), started_at=day(2))
+    assert [(each.name, each.is_in_force, each.settings.starts_at) for each in reads.budgets(holder)] == [
+        ("member", False, day(2)),
+        ("pool", False, day(2)),
+    ]
+    move(holder, day(2))
+    assert {each.name: each.is_in_force for each in reads.budgets(holder)} == {"member": True, "pool": True}
+
+
+def test_a_subscription_that_follows_another_one_has_its_budget_from_its_start_whoever_changes() -> None:
+    holder, first = ordered(plan_of(POOL))
+    amend(first, day(1), ends_at=day(2), sets_end=True)
+    ordered(plan_of(POOL), holder=holder, seats="2", started_at=day(2))
+    amend(first, day(1), quantities={"seats": Decimal(5)})
+    assert limits(holder) == {"pool": 500}
+    move(holder, day(2))
+    assert limits(holder) == {"pool": 200}
+
+
+def test_in_a_pause_the_subscription_that_had_a_budget_first_keeps_it_whichever_runs() -> None:
+    holder, first = ordered(plan_of(POOL))
+    amend(first, day(1, 10), paused=True)
+    move(holder, day(1, 11))
+    _, second = ordered(plan_of(POOL), holder=holder, seats="2", started_at=day(1, 11))
+    for subscription in (first, second, first):
+        run_at(holder, subscription, day(1, 12))
+        assert limits(holder) == {"pool": 300}
+
+
+def test_changes_that_are_planned_for_many_budgets_leave_room_for_those_in_force() -> None:
+    names = [f"b{number}" for number in range(6)]
+    holder, subscription = ordered(plan_of(POOL))
+    for number in range(12):
+        amend(subscription, day(1, 2 + number), quantities={"seats": Decimal(4 + number)})
+    amend(subscription, day(1), plan=plan_of(*[POOL | {"budget": name} for name in names]))
+    assert limits(holder) == dict.fromkeys(names, 300)
+    assert {each.name: len(each.coming) for each in reads.budgets(holder)} == dict.fromkeys(names, MAX_COMING // len(names))
+    # A run at an instant names what follows.
+    for number in range(12):
+        move(holder, day(1, 2 + number))
+        assert limits(holder) == dict.fromkeys(names, 400 + 100 * number)
+        run_at(holder, subscription, day(1, 2 + number))
+    assert findings() == []
 
 
 def test_no_seat_leaves_nothing_to_spend_and_a_part_of_a_seat_is_rounded_down() -> None:
@@ -214,6 +279,19 @@ def test_a_budget_that_was_set_by_hand_prevails_until_somebody_ends_it(caplog: p
     services.end_budget(holder_id=holder, budget="pool", actor="operator ada", idempotency_key="ended")
     run_at(holder, subscription, day(1))
     assert (limits(holder), findings()) == ({"pool": 900}, [])
+
+
+def test_a_budget_that_was_set_by_hand_until_an_instant_prevails_until_then() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    amend(subscription, day(2), quantities={"seats": Decimal(5)})
+    own = {"holder_id": holder, "budget": "pool", "limit": 7, "window": "day", "ends_at": day(2)}
+    services.set_budget(**own, actor="ada", idempotency_key="by-hand")
+    run_at(holder, subscription, day(1))
+    assert limits(holder) == {"pool": 7}
+    move(holder, day(2))
+    assert limits(holder) == {"pool": 500}
+    amend(subscription, day(2), quantities={"seats": Decimal(6)})
+    assert (limits(holder), findings()) == ({"pool": 600}, [])
 
 
 def test_a_budget_of_the_plan_that_was_changed_by_hand_stays_changed() -> None:
@@ -368,8 +446,10 @@ def test_late_in_steps_and_in_time_are_the_same_and_what_the_orders_say(seed: in
         for number, now in enumerate(DAYS):
             due = [(at, what, value) for ordered_at, at, what, value in orders if ordered_at == now]
             is_run = number % pace == pace - 1 or now == DAYS[-1]
-            if not (due or is_run):
-                continue
+            # What stands on the account needs no run, to the microsecond.
+            if now > day(1):
+                move(holder, now - INSTANT)
+                assert limits(holder) == _Wanted(terms, said).at(now - INSTANT), (pace, now, said)
             move(holder, now)
             for at, what, value in due:
                 wish = {"plan": codes.get(value)} if what == "plan" else {"quantities": {"seats": Decimal(value or 0)}}

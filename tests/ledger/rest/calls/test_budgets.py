@@ -39,7 +39,8 @@ def test_a_budget_is_set_read_listed_and_ended(admin: ApiClient, holder: str, bu
     assert found == {
         "holder_id": holder, "credit_type": "credits", "budget": "daily", "limit": 10, "window": "day", "hours": None,
         "time_zone": "UTC", "by": "label", "label": "member", "subject": None, "mode": "hard",
-        "parent": None, "set_by": entry["actor"], "reference": "", "subjects": 1,
+        "parent": None, "in_force": True, "starts_at": None, "ends_at": None, "later": [],
+        "set_by": entry["actor"], "reference": "", "subjects": 1,
         "usage": [{"subject": "ann", "within": [], "used": 7, "remaining": 3, "exceeded": False}],
     }  # fmt: skip
     admin.put(f"{budgets}/all", {"limit": 5, "window": "rolling", "hours": 2, "mode": "soft"})
@@ -55,6 +56,25 @@ def test_a_budget_is_set_read_listed_and_ended(admin: ApiClient, holder: str, bu
     assert admin.get(f"{budgets}/daily").status_code == 404
     problem = problem_of_refusal(admin.delete(f"{budgets}/daily", key="end-2"), 404)
     assert problem["type"].endswith("/budget-not-found")
+
+
+def test_a_budget_for_later_is_shown_as_such_and_may_end_at_an_instant(admin: ApiClient, budgets: str) -> None:
+    coming = {"starts_at": "2199-03-01T00:00:00Z", "ends_at": "2199-04-01T00:00:00Z"}
+    entry = entry_of_201(admin.put(f"{budgets}/b", {"limit": 5, "window": "day"} | coming), "budget")
+    found = json.loads(admin.get(f"{budgets}/b").content)
+    instants = {"starts_at": "2199-03-01T00:00:00.000000Z", "ends_at": "2199-04-01T00:00:00.000000Z"}
+    expected = {"in_force": False, "limit": 5, "later": [], "usage": [], "subjects": 0} | instants
+    assert {name: found[name] for name in expected} == expected
+    assert json.loads(admin.get(f"{budgets}/b/usage").content)["results"] == []
+    admin.put(f"{budgets}/b", {"limit": 9, "window": "month", "ends_at": "2199-03-01T00:00:00Z"})
+    found = json.loads(admin.get(f"{budgets}/b").content)
+    assert (found["in_force"], found["limit"], found["starts_at"], found["ends_at"]) == (True, 9, None, instants["starts_at"])
+    assert [(each["limit"], each["window"], each["starts_at"]) for each in found["later"]] == [(5, "day", instants["starts_at"])]
+    assert admin.delete(f"{budgets}/b?ends_at=2199-02-01T00:00:00Z", key="end").status_code == 200
+    found = json.loads(admin.get(f"{budgets}/b").content)
+    assert (found["limit"], found["ends_at"], found["later"]) == (9, "2199-02-01T00:00:00.000000Z", [])
+    explained = admin.get(budgets.replace("budgets", f"entries/{entry['sequence']}/explanation")).content.decode()
+    assert "from 2199-03-01 00:00:00 UTC on until 2199-04-01 00:00:00 UTC" in explained
 
 
 @pytest.mark.parametrize("way_to_use", ["spends", "holds", "transfers"])
@@ -119,6 +139,13 @@ def test_a_dry_run_tells_a_key_that_may_not_read_no_numbers(
         ({"limit": 1, "window": "day", "by": "label"}, "/label", "with-label"),
         ({"limit": 1, "window": "day", "budget": "x"}, "/budget", "unknown-field"),
         ({"limit": 1.5, "window": "day"}, "/limit", "not-an-integer"),
+        ({"limit": 1, "window": "day", "starts_at": "tomorrow"}, "/starts_at", "not-a-time"),
+        ({"limit": 1, "window": "day", "ends_at": "2020-01-01T00:00:00Z"}, "/ends_at", "past"),
+        (
+            {"limit": 1, "window": "day", "starts_at": "2199-01-01T00:00:00Z", "ends_at": "2199-01-01T00:00:00Z"},
+            "/ends_at",
+            "order",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused_by_field(

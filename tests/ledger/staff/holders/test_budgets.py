@@ -52,6 +52,13 @@ def test_a_budget_is_set_shown_and_ended(client, credits_of_100):
     )
 
 
+def test_a_budget_for_later_is_shown_with_its_start(client, credits_of_100):
+    later = SETTING | {"starts_at": "2199-03-01 00:00:00", "ends_at": "2199-04-01 00:00:00"}
+    assert submit_form(client, form("set-budget"), reason="agreed", **later).status_code == 302
+    page = text_of(client.get(HOLDER).content.decode()).replace("\xa0", " ")
+    assert "daily 10 a day from 1 Mar 2199, 00:00:00 UTC until 1 Apr 2199, 00:00:00 UTC each member 0 10 hard" in page
+
+
 def test_a_refusal_says_what_is_left_and_until_when(client, credits_of_100):
     services.set_budget(holder_id="ada", budget="b", limit=10, window="month", by="label", label="member", idempotency_key="b")
     services.spend(holder_id="ada", amount=7, idempotency_key="s", metadata={"member": "ann"})

@@ -386,6 +386,10 @@ class BudgetBody(TypedDict):
     subject: str | None
     mode: BudgetModeEnum
     parent: str | None
+    in_force: bool
+    starts_at: str | None
+    ends_at: str | None
+    later: list[ComingBudget]
     set_by: str
     reference: str
     usage: list[BudgetUse]
@@ -459,6 +463,22 @@ class Charge(TypedDict):
     description: str
     tax_rate: str
     recorded_at: str
+
+
+class ComingBudget(TypedDict):
+    """What a budget will be from an instant on."""
+
+    starts_at: str
+    ends_at: str | None
+    limit: int
+    window: WindowEnum
+    hours: int | None
+    time_zone: str
+    by: ByEnum
+    label: str | None
+    subject: str | None
+    mode: BudgetModeEnum
+    parent: str | None
 
 
 class ComponentPrice(TypedDict):

@@ -823,6 +823,8 @@ def set_budget(
     subject: str | Absent | None = ABSENT,
     mode: BudgetModeEnum | None = None,
     parent: str | Absent | None = ABSENT,
+    starts_at: datetime | str | Absent | None = ABSENT,
+    ends_at: datetime | str | Absent | None = ABSENT,
     dry_run: bool = False,
     if_match: int | None = None,
     idempotency_key: str | None = None,
@@ -834,8 +836,9 @@ def set_budget(
     made; a release gives back what its hold counted, a refund gives nothing back. A `hard` budget refuses what exceeds it
     with 402 `budget-exceeded`; a `soft` budget only shows it. A budget for one `subject` counts it instead of those that
     count each one in the same window; with a `parent`, each subject counts once for each subject of the parent. The number of
-    subjects is not limited. The budget counts from now on; if it is set again with the same window and scope, it continues
-    counting.
+    subjects is not limited. The budget counts from now on, or from `starts_at` on; if it is set again with the same window
+    and scope, it continues counting. What is set for later is in force from its instant on, whoever writes first then: the
+    budget shows it in `later`.
 
     Scope: `ledger:admin`.
     """
@@ -857,6 +860,8 @@ def set_budget(
             "subject": subject,
             "mode": absent_if_none(mode),
             "parent": parent,
+            "starts_at": starts_at,
+            "ends_at": ends_at,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -870,12 +875,13 @@ def end_budget(
     *,
     credit_type: str | None = None,
     reason: str | None = None,
+    ends_at: datetime | str | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Entry]:
     """End a budget.
 
-    Removes the limit, and forgets what the budget has counted. Takes no body.
+    Removes the limit, now or at `ends_at`, and forgets what the budget has counted. Takes no body.
 
     Scope: `ledger:admin`.
     """
@@ -886,6 +892,7 @@ def end_budget(
             "dry_run": True if dry_run else ABSENT,
             "credit_type": absent_if_none(credit_type),
             "reason": absent_if_none(reason),
+            "ends_at": absent_if_none(ends_at),
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
