@@ -25,15 +25,13 @@ BUDGET_LAWS = {
                 AND NOT EXISTS (
                     SELECT FROM billing_activation AS a WHERE a.subscription_id = s.id AND a.state <> 'started')
         ), whole AS (
-            SELECT DISTINCT ON (seen.id) seen.*, v.plan_id, v.ends_at <= now AND (
-                    v.is_termination OR (
-                        SELECT (a.change ->> 'ends_at')::timestamptz <= now
-                        FROM billing_amendment AS a
-                        WHERE a.subscription_id = seen.id AND jsonb_exists(a.change, 'ends_at')
-                        ORDER BY a.sequence DESC
-                        LIMIT 1
-                    ) IS TRUE
-                ) AS is_over,
+            SELECT DISTINCT ON (seen.id) seen.*, v.plan_id, v.ends_at <= now AND coalesce((
+                    SELECT (a.change ->> 'ends_at')::timestamptz <= now
+                    FROM billing_amendment AS a
+                    WHERE a.subscription_id = seen.id AND jsonb_exists(a.change, 'ends_at')
+                    ORDER BY a.sequence DESC
+                    LIMIT 1
+                ), v.is_termination) AS is_over,
                 CASE WHEN v.ends_at <= now THEN v.ends_at - interval '1 microsecond' ELSE now END AS at
             FROM seen JOIN billing_itemversion AS v
                 ON v.subscription_id = seen.id AND v.superseded_at IS NULL AND v.price_id IS NULL AND v.starts_at <= seen.now

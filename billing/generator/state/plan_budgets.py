@@ -103,7 +103,7 @@ def budgets_at(versions: Iterable[VersionRow], time_zone: str, at: datetime, *, 
     While it is paused, it keeps those of before; after its end it has no budgets.
 
     Args:
-        ends_at: the end that was ordered last: in a pause no version ends with it.
+        ends_at: the end that was ordered last: in a pause no version ends with it, and one that ended before goes on by it.
     """
     rows = list(versions)
     begun = [row for row in rows if row.price_id is None and row.starts_at <= at]
@@ -111,7 +111,7 @@ def budgets_at(versions: Iterable[VersionRow], time_zone: str, at: datetime, *, 
     if latest is None:
         return []
     is_over = latest.ends_at is not None and latest.ends_at <= at
-    if is_over and (latest.is_termination or (ends_at is not None and ends_at <= at)):
+    if is_over and (latest.is_termination if ends_at is None else ends_at <= at):
         return []
     when = latest.ends_at - MICROSECOND if is_over and latest.ends_at is not None else at
     return [

@@ -554,7 +554,7 @@ class OneBudget(Write):
         "those that count each one in the same window; with a `parent`, each subject counts once for each subject of the "
         "parent. The number of subjects is not limited. The budget counts from now on, or from `starts_at` on; if it is set "
         "again with the same window and scope, it continues counting. What is set for later is in force from its instant on, "
-        "whoever writes first then: the budget shows it in `later`.",
+        "without another call: the budget shows it in `later`.",
         tag=BUDGETS,
         scope=LEDGER_ADMIN,
         examples={

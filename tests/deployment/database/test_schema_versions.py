@@ -392,7 +392,7 @@ def test_through_a_pooler_no_wait_stays_with_the_session_that_the_next_client_ge
         with schema_changes.waits_set(connection, schema_changes.WAITS_OF_BUILD):
             cursor.execute("SELECT current_setting('lock_timeout')")
             assert cursor.fetchone() == before != (schema_changes.WAITS_OF_BUILD["lock_timeout"],)
-        # The transaction ends with its settings, whoever has the session then.
+        # The settings end with the transaction; the next client of the session finds none of them.
         with transaction.atomic(), schema_changes.waits_set(connection, schema_changes.WAITS_OF_BUILD):
             cursor.execute("SELECT current_setting('lock_timeout')")
             assert cursor.fetchone() == (schema_changes.WAITS_OF_BUILD["lock_timeout"],)

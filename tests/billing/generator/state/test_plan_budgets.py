@@ -151,6 +151,22 @@ def test_an_end_in_a_pause_ends_them_with_the_order_or_a_run_at_its_instant() ->
         assert (limits(holder), findings()) == ({}, [])
 
 
+def test_a_subscription_that_goes_on_after_its_end_has_them_until_the_next_end_although_it_is_paused() -> None:
+    holder, subscription = ordered(plan_of(POOL))
+    amend(subscription, day(1, 5), ends_at=day(1, 5), sets_end=True)
+    move(holder, day(1, 10))
+    amend(subscription, day(1, 10), paused=True)
+    assert limits(holder) == {}
+    amend(subscription, day(1, 10), ends_at=day(1, 20), sets_end=True)
+    assert limits(holder) == {"pool": 300}
+    run_at(holder, subscription, day(1, 10))
+    assert (limits(holder), findings()) == ({"pool": 300}, [])
+    move(holder, day(1, 20))
+    assert limits(holder) == {}
+    run_at(holder, subscription, day(1, 20))
+    assert (limits(holder), findings()) == ({}, [])
+
+
 def test_a_planned_change_of_seats_comes_at_its_instant_without_a_run() -> None:
     holder, subscription = ordered(plan_of(POOL | {"window": "month"}))
     services.grant(holder_id=holder, amount=5_000, idempotency_key="grant")

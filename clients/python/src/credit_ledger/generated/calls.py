@@ -837,8 +837,8 @@ def set_budget(
     with 402 `budget-exceeded`; a `soft` budget only shows it. A budget for one `subject` counts it instead of those that
     count each one in the same window; with a `parent`, each subject counts once for each subject of the parent. The number of
     subjects is not limited. The budget counts from now on, or from `starts_at` on; if it is set again with the same window
-    and scope, it continues counting. What is set for later is in force from its instant on, whoever writes first then: the
-    budget shows it in `later`.
+    and scope, it continues counting. What is set for later is in force from its instant on, without another call: the budget
+    shows it in `later`.
 
     Scope: `ledger:admin`.
     """
