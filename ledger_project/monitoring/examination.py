@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ledger import conf
 from ledger.database import checks
 from ledger.errors import LedgerError
 from ledger_project.monitoring import node_checks, schema_checks, server_checks, work_checks
@@ -91,7 +92,8 @@ def _finding(check: Check) -> CheckResult:
 
 
 def _unchecked_result(name: str, error: Exception) -> CheckResult:
-    result = warning if getattr(error.__cause__, "sqlstate", None) == NODE_IS_AWAY else failed
+    is_node_away = conf.DISTRIBUTED.value and getattr(error.__cause__, "sqlstate", None) == NODE_IS_AWAY
+    result = warning if is_node_away else failed
     return result(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
 
 

@@ -133,6 +133,20 @@ def test_a_check_that_cannot_be_made_fails_and_the_others_go_on(monkeypatch: pyt
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(("distributed", "state"), [(True, WARNING), (False, FAILED)])
+def test_only_on_a_cluster_a_node_that_is_away_makes_its_own_check_fail_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, distributed: bool, state: CheckState
+) -> None:
+    def cannot(given: Any) -> CheckResult:
+        raise OperationalError("it is away") from psycopg.errors.ConnectionFailure("it is away")
+
+    settings.LEDGER = settings.LEDGER | {"DISTRIBUTED": distributed}
+    monkeypatch.setattr(examination, "CHECKS", (cannot,))
+    monkeypatch.setattr(examination.node_checks, "nodes", lambda connection: ())
+    assert [each.state for each in examination.examine()] == [OK, state]
+
+
+@pytest.mark.django_db
 def test_a_setting_that_is_no_number_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGER_WEB_WORKERS", "many")
     code, said = run_doctor()
