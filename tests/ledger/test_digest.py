@@ -91,22 +91,31 @@ LOTS = st.lists(
 ).map(tuple)
 SCOPES = st.lists(st.builds(BudgetScope, NASTY, st.none() | NASTY, st.none() | NASTY), min_size=1, max_size=2).map(tuple)
 COUNTS = st.lists(st.builds(BudgetCount, AMOUNTS, NASTY, INSTANTS, INSTANTS, AMOUNTS, AMOUNTS), max_size=2).map(tuple)
+SETTINGS = st.builds(
+    Budget,
+    NASTY,
+    AMOUNTS,
+    st.sampled_from(("day", "rolling")),
+    st.none() | st.integers(1, 744),
+    NASTY,
+    NASTY,
+    st.none() | NASTY,
+    st.none() | NASTY,
+    st.booleans(),
+    AMOUNTS,
+    st.none() | NASTY.filter(bool),
+    SCOPES,
+    st.none() | INSTANTS,
+    st.none() | INSTANTS,
+    st.just(()),
+).map(lambda budget: budget if budget.parent else budget._replace(within=()))  # no levels without a parent
+# Others of the same name come after one that ends.
 BUDGETS = st.lists(
     st.builds(
-        Budget,
-        NASTY,
-        AMOUNTS,
-        st.sampled_from(("day", "rolling")),
-        st.none() | st.integers(1, 744),
-        NASTY,
-        NASTY,
-        st.none() | NASTY,
-        st.none() | NASTY,
-        st.booleans(),
-        AMOUNTS,
-        st.none() | NASTY.filter(bool),
-        SCOPES,
-    ).map(lambda budget: budget if budget.parent else budget._replace(within=())),  # no levels without a parent
+        lambda budget, later: budget if budget.ends_us is None else budget._replace(later=tuple(later)),
+        SETTINGS,
+        st.lists(SETTINGS, max_size=2),
+    ),
     max_size=2,
 ).map(tuple)
 ENTRIES = st.builds(
