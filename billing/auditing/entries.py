@@ -32,14 +32,14 @@ _COUNTED = f"""
             END AS taken,
             CASE WHEN e.kind = 'spend' THEN coalesce(e.requested, -e.amount) WHEN e.rating IS NULL THEN -h.amount END AS asked
         FROM (SELECT DISTINCT holder_id, credit_type FROM claimed) AS account
-        JOIN ledger_entry AS e USING (holder_id, credit_type)
+        JOIN ledger_entry AS e ON e.holder_id = account.holder_id AND e.credit_type = account.credit_type
         LEFT JOIN ledger_entry AS h ON e.kind = 'capture' AND h.holder_id = e.holder_id AND h.credit_type = e.credit_type
             AND h.sequence = e.refers_to
         WHERE e.kind IN ('spend', 'capture')
     ), given_back AS MATERIALIZED (
         SELECT e.holder_id, e.credit_type, e.refers_to, e.amount, e.recorded_at
         FROM (SELECT DISTINCT holder_id, credit_type FROM claimed) AS account
-        JOIN ledger_entry AS e USING (holder_id, credit_type)
+        JOIN ledger_entry AS e ON e.holder_id = account.holder_id AND e.credit_type = account.credit_type
         WHERE e.kind = 'refund'
     ), counted AS MATERIALIZED (
         SELECT claimed.*, rated.sequence, coalesce(rated.asked, rated.taken) AS whole,

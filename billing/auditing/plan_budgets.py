@@ -57,34 +57,43 @@ BUDGET_LAWS = {
             JOIN billing_itemversion AS v ON v.subscription_id = seen.id
             JOIN billing_plan AS plan ON plan.id = v.plan_id
             CROSS JOIN LATERAL jsonb_array_elements(plan.budgets) AS budget
-        ), stands AS (
-            SELECT named.*, last.actor, last.reference, present.budget, present.instants
-            FROM named
-            LEFT JOIN LATERAL (
-                SELECT e.actor, e.reference
+        ), account AS MATERIALIZED (
+            SELECT DISTINCT holder_id, credit_type FROM named
+        ), setting AS MATERIALIZED (
+            SELECT DISTINCT ON (e.holder_id, e.credit_type, e.counterpart ->> 'budget')
+                e.holder_id, e.credit_type, e.counterpart ->> 'budget' AS name, e.actor, e.reference
+            FROM account
+            JOIN ledger_entry AS e ON e.holder_id = account.holder_id AND e.credit_type = account.credit_type
+            WHERE e.kind = 'adjust' AND e.counterpart IS NOT NULL AND e.counterpart ->> 'budget' IS NOT NULL
+            ORDER BY e.holder_id, e.credit_type, e.counterpart ->> 'budget', e.sequence DESC
+        ), newest AS MATERIALIZED (
+            -- By the first entry of each account: on a cluster a LATERAL with LIMIT may refer to entries only.
+            SELECT first.holder_id, first.credit_type, last.budgets
+            FROM account
+            JOIN ledger_entry AS first
+                ON first.holder_id = account.holder_id AND first.credit_type = account.credit_type AND first.sequence = 1
+            CROSS JOIN LATERAL (
+                SELECT e.budgets
                 FROM ledger_entry AS e
-                WHERE e.holder_id = named.holder_id AND e.credit_type = named.credit_type AND e.kind = 'adjust'
-                    AND e.counterpart IS NOT NULL AND e.counterpart ->> 'budget' = named.name
+                WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
                 ORDER BY e.sequence DESC
                 LIMIT 1
-            ) AS last ON true
-            LEFT JOIN LATERAL (
-                SELECT version AS budget, version -> 10 AS instants
-                FROM (
-                    SELECT e.budgets
-                    FROM ledger_entry AS e
-                    WHERE e.holder_id = named.holder_id AND e.credit_type = named.credit_type
-                    ORDER BY e.sequence DESC
-                    LIMIT 1
-                ) AS newest
-                CROSS JOIN LATERAL json_array_elements(newest.budgets) AS each
-                CROSS JOIN LATERAL (
-                    SELECT each.value AS version UNION ALL SELECT json_array_elements(each.value -> 10 -> 'later')
-                ) AS versions
-                WHERE version ->> 0 = named.name
-                    AND coalesce((version -> 10 ->> 'from')::bigint <= named.now_us, true)
-                    AND coalesce((version -> 10 ->> 'until')::bigint > named.now_us, true)
-            ) AS present ON true
+            ) AS last
+        ), present AS MATERIALIZED (
+            SELECT holder_id, credit_type, json_array_elements(budgets) AS budget FROM newest
+        ), version AS MATERIALIZED (
+            SELECT * FROM present
+            UNION ALL
+            SELECT holder_id, credit_type, json_array_elements(budget -> 10 -> 'later') FROM present
+        ), stands AS (
+            SELECT named.*, setting.actor, setting.reference, version.budget, version.budget -> 10 AS instants
+            FROM named
+            LEFT JOIN setting USING (holder_id, credit_type, name)
+            LEFT JOIN version
+                ON version.holder_id = named.holder_id AND version.credit_type = named.credit_type
+                AND version.budget ->> 0 = named.name
+                AND coalesce((version.budget -> 10 ->> 'from')::bigint <= named.now_us, true)
+                AND coalesce((version.budget -> 10 ->> 'until')::bigint > named.now_us, true)
         )
         SELECT format('subscription %s: budget %s of %s in %s: the plan says %s, the account has %s', stands.ref, name,
             stands.holder_id, credit_type, coalesce(said.most::text, 'nothing'), coalesce(stands.budget ->> 1, 'none'))

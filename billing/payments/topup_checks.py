@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import Error
 from django.db.models import Q, QuerySet, Sum
@@ -34,20 +34,30 @@ log = logging.getLogger(__name__)
 
 ACTOR: Final = "top-up"
 PAGE_ROWS: Final = 500
-# Accounts that may be low: those with a smaller balance, and those with lots that are not to be spent now, or with holds.
-CANDIDATES: Final = f"""
-SELECT t.id
-FROM billing_topup AS t
-LEFT JOIN LATERAL (
-    SELECT e.balance, e.lots, e.holds FROM ledger_entry AS e
-    WHERE e.holder_id = t.holder_id AND e.credit_type = t.credit_type
-    ORDER BY e.sequence DESC LIMIT 1
-) AS last ON true
-WHERE t.id > %(last)s AND t.ended_at IS NULL AND t.paused_at IS NULL
-    AND (coalesce(last.balance, 0) < t.threshold OR last.holds IS NOT NULL OR EXISTS (
-        SELECT FROM json_array_elements(last.lots) AS lot WHERE (lot ->> 2)::numeric <> 0 OR lot ->> 3 IS NOT NULL))
-ORDER BY t.id
-LIMIT {PAGE_ROWS}
+# Of each account whether it may be low: with a smaller balance, with lots that are not to be spent now, or with holds. By its
+# first entry: on a cluster a LATERAL with LIMIT may refer to entries only.
+PAGE: Final = f"""
+WITH page AS MATERIALIZED (
+    SELECT t.id, t.holder_id, t.credit_type, t.threshold
+    FROM billing_topup AS t
+    WHERE t.id > %(last)s AND t.ended_at IS NULL AND t.paused_at IS NULL
+    ORDER BY t.id
+    LIMIT {PAGE_ROWS}
+), state AS MATERIALIZED (
+    SELECT page.id, last.balance, last.holds IS NOT NULL OR EXISTS (
+            SELECT FROM json_array_elements(last.lots) AS lot WHERE (lot ->> 2)::numeric <> 0 OR lot ->> 3 IS NOT NULL
+        ) AS may_have_less
+    FROM page
+    JOIN ledger_entry AS first ON first.holder_id = page.holder_id AND first.credit_type = page.credit_type AND first.sequence = 1
+    CROSS JOIN LATERAL (
+        SELECT e.balance, e.lots, e.holds FROM ledger_entry AS e
+        WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
+        ORDER BY e.sequence DESC LIMIT 1
+    ) AS last
+)
+SELECT page.id, coalesce(state.balance, 0) < page.threshold OR coalesce(state.may_have_less, false)
+FROM page LEFT JOIN state USING (id)
+ORDER BY page.id
 """
 
 
@@ -84,11 +94,18 @@ def top_up_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
     return counts
 
 
+class _Account(NamedTuple):
+    """An account with a top-up."""
+
+    top_up_id: int
+    may_be_low: bool
+
+
 def _candidates() -> Iterator[int]:
     last = 0
-    while page := fetch_rows(int, CANDIDATES, {"last": last}):
-        yield from page
-        last = page[-1]
+    while page := fetch_rows(_Account, PAGE, {"last": last}):
+        yield from (account.top_up_id for account in page if account.may_be_low)
+        last = page[-1].top_up_id
 
 
 def top_up(top_up_id: int, *, wait: bool = True) -> PaymentIntent | None:

@@ -24,6 +24,8 @@ from ledger.cluster.nodes import SHARDS
 PATIENCE_SECONDS: Final = 60.0
 LOOK_EVERY_SECONDS: Final = 0.1
 GATHERED: Final = "audited_entry"
+COPIED: Final = "audited_"
+"""The copies of what stands beside the entries begin with it."""
 NO_TABLES: Final[Mapping[str, str]] = {}
 
 # Each shard of the entries with a shard of another table that has rows of the same holders.
@@ -194,24 +196,26 @@ def in_one_table(sessions: Sequence[Session], holder_id: str | None) -> Iterator
 
 @contextmanager
 def gathered(session: Session, holder_id: str | None) -> Iterator[Session]:
-    """While the block runs, the session reads a copy of a holder's entries, or of all of a small ledger.
+    """While the block runs, the session reads copies of a holder's entries and what stands beside them, or of a small ledger's.
 
     Args:
-        session: in a transaction that may make a temporary table.
+        session: in a transaction that may make temporary tables.
     """
     only = sql.SQL("") if holder_id is None else sql.SQL(" WHERE holder_id = {}").format(sql.Literal(holder_id))
     factories = session.cursor_factory, session.server_cursor_factory
-    _make_copy(session)
-    session.execute(sql.SQL(f"INSERT INTO {GATHERED} SELECT * FROM ledger_entry") + only)
+    copies = {table: f"{COPIED}{table}" for table in BESIDE_ENTRIES}
+    for table, copy in {"ledger_entry": GATHERED, **copies}.items():
+        _make_copy(session, table, copy)
+        session.execute(sql.SQL(f"INSERT INTO {copy} SELECT * FROM {table}") + only)
     if holder_id is not None:
         session.execute(NAMED_DEPARTURES)
     session.execute(f"CREATE INDEX ON {GATHERED} (holder_id, credit_type, sequence)")
     try:
-        yield reading(session, GATHERED)
+        yield reading(session, GATHERED, copies)
     finally:
         session.cursor_factory, session.server_cursor_factory = factories
         if session.info.transaction_status != psycopg.pq.TransactionStatus.INERROR:
-            session.execute(f"DROP TABLE {GATHERED}")
+            session.execute(f"DROP TABLE {', '.join((GATHERED, *copies.values()))}")
 
 
 @contextmanager
@@ -223,8 +227,8 @@ def one_copying_session(connect: Callable[[], Session]) -> Iterator[list[Session
         session.execute("ROLLBACK")
 
 
-def _make_copy(session: Session) -> None:
-    session.execute(f"CREATE TEMPORARY TABLE {GATHERED} (LIKE ledger_entry)")
+def _make_copy(session: Session, table: str = "ledger_entry", copy: str = GATHERED) -> None:
+    session.execute(f"CREATE TEMPORARY TABLE {copy} (LIKE {table})")
 
 
 def between_shards(

@@ -45,10 +45,13 @@ CHANGES: Final = f"""
     GROUP BY 1, 2, 3, 4
 """
 
+# Not `FROM json_array_elements(last.holds) AS hold CROSS JOIN LATERAL …`: on a join of functions in a subquery that names a row
+# outside of it, Citus fails with "bogus varno".
 _EXPIRY_OF_COST: Final = _EXPIRES.format(
     "COALESCE((SELECT lot ->> 3 FROM json_array_elements(last.lots) AS lot WHERE lot ->> 0 = cost ->> 0 LIMIT 1), ("
-    "SELECT part ->> 3 FROM json_array_elements(last.holds) AS hold "
-    "CROSS JOIN LATERAL json_array_elements(hold -> 2) AS part WHERE part ->> 0 = cost ->> 0 LIMIT 1))"
+    "SELECT part ->> 3 FROM ("
+    "SELECT json_array_elements(hold -> 2) AS part FROM json_array_elements(last.holds) AS hold"
+    ") AS held WHERE part ->> 0 = cost ->> 0 LIMIT 1))"
 )
 _COSTS: Final = f"""
     sum((cost ->> 1)::numeric)

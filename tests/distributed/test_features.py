@@ -18,6 +18,7 @@ from ledger_project.monitoring import gauges
 from ledger_project.monitoring.examination import examine
 from ledger_project.monitoring.findings import CheckState
 from ledger_project.serving.web import CONNECTIONS_TO_DATABASE
+from ledger_project.work.timetable import TIMETABLE
 from tests.asgi_client import AsgiClient
 from tests.distributed.test_locks_of_all_nodes import address, shard_node
 from tests.ledger.rest.conftest import ApiClient
@@ -89,6 +90,23 @@ def test_the_commands_find_nothing_wrong(holder):
     assert "expired" in printed("expire_credits") or "Nothing is due" in printed("expire_credits")
     assert "Clean: no violations found." in printed("audit_ledger", "--no-progress")
     assert "Clean: no violations found." in printed("audit_ledger", "--no-progress", "--holder", holder)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("task", [task for task in TIMETABLE if task.command != "audit_ledger"], ids=lambda task: task.name)
+def test_each_task_of_the_worker_ends_well(task):
+    """Each sends its queries, though little is due; the tests of billing say what the queries return."""
+    printed(task.command, *task.arguments)
+
+
+def test_the_audit_of_one_holder_reads_what_stands_beside_the_entries(as_application, new_holder):
+    holder = new_holder()
+    services.grant(holder_id=holder, amount=100, idempotency_key="g")
+    services.set_budget(holder_id=holder, budget="daily", limit=50, window="day", idempotency_key="b")
+    services.spend(holder_id=holder, amount=3, idempotency_key="s")
+    said = printed("audit_ledger", "--no-progress", "--holder", holder)
+    assert "Clean: no violations found." in said
+    assert said.startswith("Audit of 1 holder")
 
 
 def test_the_calls_of_the_ledger_are_served(api, holder):

@@ -1,6 +1,6 @@
 """What sold credits cost by month: it ties from opening to closing, a closed month never changes, and late rows say so."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -8,7 +8,7 @@ from ledger.errors import Invalid
 from ledger.months import month_after, starts
 from ledger.rules.kinds import COST_LINES
 from ledger.totals.closing import TotalsDisagree, _ensure_costs_tie, close_months
-from ledger.totals.costs import CLOSING, OPENING, CostKey, CostRow, costs_at, month_costs, untied
+from ledger.totals.costs import CLOSING, OPENING, CostKey, CostRow, costs_at, costs_by_holder, month_costs, untied
 from ledger.totals.counting import count_entries
 from tests.ledger.totals.test_totals import NOW, ONE, THREE, TWO, TYPE, at_noon_of, use_case
 
@@ -63,6 +63,17 @@ def test_an_instant_has_what_was_recorded_before_it(at_noon_of):
     assert costs_at(starts(TWO)) == {NEVER: 3_250}
     assert costs_at(starts(TWO) + timedelta(days=3)) == {NEVER: 3_250, EXPIRING: 100}
     assert costs_at(NOW) == {NEVER: 2_745}
+
+
+def test_credits_that_are_all_held_expire_with_their_lot(new_holder):
+    holder, expires_at = new_holder(), NOW + timedelta(days=400)
+    use_case("grant", holder, "g", amount=10, paid_minor=700, currency="USD", expires_at=expires_at)
+    use_case("hold", holder, "h", amount=10)
+    key = CostKey(TYPE, "USD", f"{expires_at:%Y-%m}")
+    at = datetime.now(UTC) + timedelta(seconds=1)
+    assert costs_at(at)[key] == 700
+    assert costs_by_holder(at, key) == {holder: 700}
+    assert costs_by_holder(at, key._replace(expires="")) == {}
 
 
 def test_what_comes_late_is_in_the_open_month_on_rows_that_say_so(at_noon_of):
