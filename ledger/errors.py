@@ -271,7 +271,9 @@ class BudgetLimit(Refused):
     text = "an account can have at most {limit} {what}."
     passes = True
 
-    what: Annotated[str, Choice(("budgets", "levels of budgets"), "What there would be too many of.")]
+    what: Annotated[
+        str, Choice(("budgets", "levels of budgets", "settings of budgets for later"), "What there would be too many of.")
+    ]
     limit: Annotated[int, Count("How many it may have.")]
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "SCOPES",
     "WINDOWS",
     "AccountBudget",
+    "Budget",
     "budgets_now",
     "budgets_under",
     "check_budgets",

@@ -28,8 +28,8 @@ from billing.rating.proration import MICROSECOND
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
-from ledger.errors import Refused
-from ledger.services.budgets import MAX_COMING, AccountBudget, budgets_now, budgets_under
+from ledger.errors import BudgetNotFound, Invalid, LedgerError, Refused
+from ledger.services.budgets import MAX_COMING, AccountBudget, Budget, budgets_now, budgets_under
 from ledger.values import MAX_AMOUNT
 
 ACTOR: Final = "billing"
@@ -367,13 +367,22 @@ class _Setter:
 
     def _parent_levels(self, span: BudgetSpan) -> tuple[Any, ...]:
         """Return what it nests in, which may be another one than before."""
-        parent = span.budget.terms["parent"]
-        version = None if parent is None else self._read(parent).at(span.starts_at)
+        version = self._parent_of(span)
         return () if version is None else version.levels
 
+    def _parent_of(self, span: BudgetSpan) -> Budget | None:
+        """Return the budget of the account in which it nests from its start on, or None."""
+        parent = span.budget.terms["parent"]
+        return None if parent is None else self._read(parent).at(span.starts_at)
+
     def set(self, span: BudgetSpan, ends_at: datetime | None) -> bool:
-        """Set the budget of a span; False: the ledger refused."""
+        """Set the budget of a span, unless its end has come since; False: the account cannot have it."""
         starts_at = span.starts_at if span.starts_at > self._now else None
+        parent = span.budget.terms["parent"]
+        if parent is not None and self._parent_of(span) is None:
+            # The ledger would record the refusal under the key, and repeat it once the parent is there.
+            self._warn(span.ref, BudgetNotFound(budget=parent))
+            return False
         return self._write(span.ref, ledger.set_budget_under, starts_at=starts_at, ends_at=ends_at, **span.budget.terms)
 
     def end(self, at: datetime) -> bool:
@@ -383,7 +392,10 @@ class _Setter:
         return self._write(ref, ledger.end_budget_under, ends_at=at if at > self._now else None)
 
     def _write(self, ref: str, use_case: Callable[..., object], **terms: Any) -> bool:
-        """Each setting follows the one before it, so the same can be set again later."""
+        """Write, or log why the account cannot have it.
+
+        Each setting follows the one before it, so the same can be set again later.
+        """
         facts = json.dumps([ref, self._credit_type, self._name, terms], default=str)
         digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
         try:
@@ -399,10 +411,20 @@ class _Setter:
                 **terms,
             )
         except Refused as refused:
-            log.warning("%s: the account goes without the plan's budget %s: %s", ref, self._name, refused)
+            self._warn(ref, refused)
+            return False
+        except Invalid as invalid:
+            # The ledger's clock reads later than the one by which the spans were worked out.
+            if (invalid.facts["pointer"], invalid.facts["rule"]) == ("/ends_at", "past"):
+                return True
+            # It does not fit into a parent that somebody set by hand.
+            self._warn(ref, invalid)
             return False
         self.account = self._read(self._name)
         return True
+
+    def _warn(self, ref: str, error: LedgerError) -> None:
+        log.warning("%s: the account goes without the plan's budget %s: %s", ref, self._name, error)
 
 
 def _is_ours(ref: str, known: AccountBudget) -> bool:

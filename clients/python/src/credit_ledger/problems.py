@@ -135,7 +135,7 @@ class BudgetLimit(Problem):
     """The account would have too many budgets, or they would nest too deep. Not recorded."""
 
     SLUG = "budget-limit"
-    what: Literal["budgets", "levels of budgets"]
+    what: Literal["budgets", "levels of budgets", "settings of budgets for later"]
     limit: int
 
 

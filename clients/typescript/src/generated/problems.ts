@@ -86,7 +86,7 @@ export class BudgetExceeded extends Problem {
 
 /** The account would have too many budgets, or they would nest too deep. Not recorded. */
 export class BudgetLimit extends Problem {
-  readonly what = this.fact<"budgets" | "levels of budgets">("what");
+  readonly what = this.fact<"budgets" | "levels of budgets" | "settings of budgets for later">("what");
   readonly limit = this.fact<number>("limit");
 }
 

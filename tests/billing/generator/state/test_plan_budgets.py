@@ -28,6 +28,7 @@ pytestmark = pytest.mark.django_db
 
 POOL = {"budget": "pool", "limit": 100, "per_quantity_of": "seats", "window": "day"}
 MEMBER = {"budget": "member", "limit": 30, "window": "day", "by": "label", "label": "member"}
+AGENT = {"budget": "agent", "limit": 5, "window": "day", "by": "label", "label": "agent", "parent": "member"}
 INSTANT = timedelta(microseconds=1)
 
 
@@ -247,8 +248,7 @@ def test_no_seat_leaves_nothing_to_spend_and_a_part_of_a_seat_is_rounded_down() 
 
 
 def test_a_budget_counts_in_the_zone_of_the_subscription_and_nests_in_another_of_the_plan() -> None:
-    agent = {"budget": "agent", "limit": 5, "window": "day", "by": "label", "label": "agent", "parent": "member"}
-    holder, _ = ordered(plan_of(MEMBER, agent), time_zone="Europe/Berlin")
+    holder, _ = ordered(plan_of(MEMBER, AGENT), time_zone="Europe/Berlin")
     member, nested = sorted(reads.budgets(holder), key=lambda each: each.name, reverse=True)
     assert (member.settings.time_zone, nested.settings.parent) == ("Europe/Berlin", "member")
     assert nested.settings.within == member.settings.levels
@@ -353,6 +353,57 @@ def test_an_account_with_too_many_budgets_goes_without_the_plans_and_the_audit_s
     run_at(holder, subscription, day(1))
     [finding] = findings()
     assert "pool" in finding
+
+
+def test_what_nests_in_a_budget_without_room_comes_once_its_parent_does(caplog: pytest.LogCaptureFixture) -> None:
+    holder = unique("holder")
+    move(holder, day(1))
+    for number in range(19):
+        services.set_budget(holder_id=holder, budget=f"b{number}", limit=1, window="day", idempotency_key=f"b{number}")
+    services.set_budget(holder_id=holder, budget="full", limit=1, window="day", idempotency_key="full")
+    _, subscription = ordered(plan_of(MEMBER, AGENT), holder=holder)
+    assert "goes without the plan's budget agent: The budget does not exist: budget 'member'" in caplog.text
+    assert not Entry.objects.filter(holder_id=holder, kind="refusal").exists()
+    for name in ("full", "b0"):
+        services.end_budget(holder_id=holder, budget=name, idempotency_key=f"end {name}")
+    run_at(holder, subscription, day(1))
+    assert (limits(holder)["agent"], findings()) == (5, [])
+
+
+def test_what_nests_in_a_budget_that_was_set_by_hand_for_later_comes_with_the_run_after_its_start() -> None:
+    holder = unique("holder")
+    move(holder, day(1))
+    by_hand = {"budget": "member", "limit": 7, "window": "day", "by": "label", "label": "member", "starts_at": day(2)}
+    services.set_budget(holder_id=holder, **by_hand, actor="ada", idempotency_key="by-hand")
+    _, subscription = ordered(plan_of(MEMBER, AGENT), holder=holder)
+    assert limits(holder) == {}
+    move(holder, day(2))
+    run_at(holder, subscription, day(2))
+    assert (limits(holder), findings()) == ({"member": 7, "agent": 5}, [])
+
+
+def test_a_parent_that_was_set_by_hand_and_does_not_fit_fails_neither_order_nor_run(caplog: pytest.LogCaptureFixture) -> None:
+    holder = unique("holder")
+    move(holder, day(1))
+    by_hand = {"budget": "member", "limit": 7, "window": "day", "by": "label", "label": "agent"}
+    services.set_budget(holder_id=holder, **by_hand, actor="ada", idempotency_key="by-hand")
+    _, subscription = ordered(plan_of(MEMBER, AGENT), holder=holder)
+    assert "goes without the plan's budget agent: parent: must count by something else than this budget" in caplog.text
+    run_at(holder, subscription, day(1))
+    [finding] = findings()
+    assert (limits(holder), "agent" in finding) == ({"member": 7}, True)
+
+
+def test_an_end_that_comes_between_two_readings_of_the_clock_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spans begin at the time of the application's server, and the ledger decides at the database's, which is later."""
+    holder, subscription = ordered(plan_of(POOL))
+    move(holder, day(2))
+    time_of, end = services.time_of, day(2) - INSTANT
+    with monkeypatch.context() as earlier:
+        earlier.setattr(plan_budgets.ledger, "time_of", lambda holder_id: time_of(holder_id) - 2 * INSTANT)
+        amend(subscription, end, ends_at=end, sets_end=True)
+        run_at(holder, subscription, day(2))
+    assert (limits(holder), findings()) == ({}, [])
 
 
 def test_the_ledgers_audit_has_no_finding() -> None:

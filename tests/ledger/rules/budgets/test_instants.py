@@ -17,6 +17,7 @@ from ledger.rules.requests import (
     ReleaseRequest,
     SpendRequest,
 )
+from ledger.values import annotations_of
 from tests.ledger.random_histories import HOUR_US, RulesLedger
 from tests.ledger.rules.budgets.test_budgets import BudgetHistory
 from tests.parts import spread
@@ -165,6 +166,8 @@ def test_20_budgets_at_the_same_time_and_40_settings_for_later() -> None:
     with pytest.raises(BudgetLimit) as refused:
         made.run(BudgetRequest, budget="c1", limit=1, window="day", starts_at=at(made, 7))
     assert refused.value.facts == {"what": "settings of budgets for later", "limit": MAX_COMING}
+    # What clients are told that it may be.
+    assert annotations_of(BudgetLimit)["what"].value.read(refused.value.facts["what"])
     # What is in force now needs no room among them.
     made.run(BudgetRequest, budget="b0", limit=2, window="day", ends_at=at(made, 1))
     assert limits(made)["b0"] == 2
