@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,6 +23,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+from _pytest.assertion import rewrite
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, connections
@@ -241,6 +243,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         flushes = marker is not None and (marker.kwargs.get("transaction") or (marker.args and marker.args[0]))
         if flushes or {"transactional_db", "live_server", "django_db_reset_sequences"} & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid}: append-only tables cannot be flushed; use the fixture `committed_db`")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have each of several workers compile its share of the tests, where each would compile all of them at the same time."""
+    work = getattr(session.config, "workerinput", None)
+    if work is not None and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        number, workers = int(work["workerid"].removeprefix("gw")), work["workercount"]
+        compile_tests(sorted(Path(__file__).parent.rglob("test_*.py"))[number::workers])
+
+
+def compile_tests(files: list[Path]) -> None:
+    """Write what pytest makes of each of these files beside it, unless something is there; execute none."""
+    hook = next(each for each in sys.meta_path if isinstance(each, rewrite.AssertionRewritingHook))
+    with mock.patch.object(rewrite, "exec", return_value=None, create=True):
+        for file in files:
+            if not (rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}").exists():
+                spec = spec_from_file_location(file.stem, file, loader=hook)
+                assert spec is not None
+                hook.exec_module(module_from_spec(spec))
 
 
 RENDER = Template._render  # type: ignore[attr-defined]
