@@ -58,7 +58,7 @@ WITH last AS MATERIALIZED (
     ) AS d
 ), summed AS NOT MATERIALIZED (
     SELECT
-        u.dimension, u.value, u.day, d.first_day, d.second_day, u.amount, u.postpaid, u.entries,
+        u.dimension, u.value, u.day, d.first_day, d.second_day, d.last_quarter, u.amount, u.postpaid, u.entries,
         u.quarter_rates, u.quarter_amounts, u.quarter_postpaid, u.quarter_entries,
         u.rates, u.rate_amounts, u.rate_postpaid, u.rate_entries,
         cardinality(u.quarters) AS size,
@@ -69,29 +69,15 @@ WITH last AS MATERIALIZED (
         AND u.credit_type = %(credit_type)s
         AND u.dimension = ANY (%(read)s)
         AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
-), halves AS (
+), split AS NOT MATERIALIZED (
+    -- Rows with quarters of two days of the zone. A row counts on the day with more of them; its other quarters are moved.
     SELECT
-        s.dimension, s.value, s.first_day, s.second_day, s.amount, s.postpaid, s.entries, s.before, s.size,
-        CASE
-            WHEN s.before = s.size THEN s.amount
-            WHEN s.before = 0 THEN 0
-            WHEN s.before > s.size / 2 THEN s.amount - (SELECT sum(q) FROM unnest(s.quarter_amounts[s.before + 1:]) AS q)
-            ELSE (SELECT sum(q) FROM unnest(s.quarter_amounts[:s.before]) AS q)
-        END AS amount_before,
-        CASE
-            WHEN s.before = s.size THEN s.postpaid
-            WHEN s.before = 0 THEN 0
-            WHEN s.before > s.size / 2 THEN s.postpaid - (SELECT sum(q) FROM unnest(s.quarter_postpaid[s.before + 1:]) AS q)
-            ELSE (SELECT sum(q) FROM unnest(s.quarter_postpaid[:s.before]) AS q)
-        END AS postpaid_before,
-        CASE
-            WHEN s.before = s.size THEN s.entries
-            WHEN s.before = 0 THEN 0
-            WHEN s.before > s.size / 2 THEN s.entries - (SELECT sum(q) FROM unnest(s.quarter_entries[s.before + 1:]) AS q)
-            ELSE (SELECT sum(q) FROM unnest(s.quarter_entries[:s.before]) AS q)
-        END AS entries_before
+        s.*, s.before > s.size / 2 AS is_late, CASE WHEN s.before > s.size / 2 THEN s.before + 1 ELSE 1 END AS least,
+        CASE WHEN s.before > s.size / 2 THEN s.size ELSE s.before END AS most
     FROM summed s
-    WHERE s.dimension = ANY (%(dimensions)s)
+    WHERE s.day = ANY (ARRAY(SELECT d.day FROM days d WHERE d.last_quarter IS NOT NULL))
+        AND s.before > 0
+        AND s.before < s.size
 ), cut AS MATERIALIZED (
     -- What is known by quarter of an hour: of days that the span cuts, and since the last sum. Of a day on which other values or
     -- rates are summed up, those without a row belong to these.
@@ -139,54 +125,95 @@ WITH last AS MATERIALIZED (
         WHERE n.dimension = ANY (%(read)s)
     ) AS c
     WHERE c.at >= %(since)s AND c.at < %(until)s
-), parts AS (
-    SELECT
-        h.dimension, h.value, h.first_day AS day,
-        h.amount_before AS amount, h.postpaid_before AS postpaid, h.entries_before AS entries
-    FROM halves h
-    WHERE h.before > 0
+), parts AS MATERIALIZED (
+    SELECT u.dimension, u.value, NULL::date AS day, u.amount, u.postpaid, u.entries
+    FROM ledger_usage u
+    WHERE NOT %(by_day)s
+        AND u.holder_id = %(holder_id)s
+        AND u.credit_type = %(credit_type)s
+        AND u.dimension = ANY (%(dimensions)s)
+        AND u.day >= (SELECT min(d.day) FROM days d WHERE d.is_whole)
+        AND u.day <= (SELECT max(d.day) FROM days d WHERE d.is_whole)
     UNION ALL
     SELECT
-        h.dimension, h.value, h.second_day,
-        h.amount - h.amount_before, h.postpaid - h.postpaid_before, h.entries - h.entries_before
-    FROM halves h
-    WHERE h.before < h.size
+        s.dimension, s.value,
+        CASE WHEN s.last_quarter IS NULL OR s.before > s.size / 2 THEN s.first_day ELSE s.second_day END,
+        s.amount, s.postpaid, s.entries
+    FROM summed s
+    WHERE %(by_day)s AND s.dimension = ANY (%(dimensions)s)
     UNION ALL
     SELECT c.dimension, c.value, c.day, c.amount, c.postpaid, c.entries
     FROM cut c
     WHERE c.dimension = ANY (%(dimensions)s)
-), sums AS MATERIALIZED (
-    SELECT p.dimension, p.value, p.day, sum(p.amount) AS amount, sum(p.postpaid) AS postpaid, sum(p.entries) AS entries
-    FROM parts p
-    GROUP BY 1, 2, 3
 )"""
+MOVED: Final = """
+    SELECT
+        m.dimension, m.value, CASE WHEN (sign.of > 0) = m.is_late THEN m.second_day ELSE m.first_day END AS day,
+        sign.of * m.amount AS amount, sign.of * m.postpaid AS postpaid, sign.of * m.entries AS entries
+    FROM (
+        SELECT
+            s.dimension, s.value, s.first_day, s.second_day, s.is_late,
+            (SELECT sum(q) FROM unnest(s.quarter_amounts[s.least:s.most]) AS q) AS amount,
+            (SELECT sum(q) FROM unnest(s.quarter_postpaid[s.least:s.most]) AS q) AS postpaid,
+            (SELECT sum(q) FROM unnest(s.quarter_entries[s.least:s.most]) AS q) AS entries
+        FROM split s
+        WHERE s.dimension = ANY (%(dimensions)s) AND {condition}
+        -- The sums are worked out once for both days.
+        OFFSET 0
+    ) AS m
+    CROSS JOIN (VALUES (1), (-1)) AS sign (of)"""
+# What depends on the number of rows is done for few of them. A value with one part needs no adding up, and most of a label of ids
+# have one. Only values that are shown are told by day. If all entries have the label, its days are those of everything.
 USAGE: Final = f"""
-{SUMS}, by_value AS MATERIALIZED (
-    SELECT s.value, sum(s.amount) AS amount, sum(s.entries) AS entries
-    FROM sums s
-    WHERE s.dimension <> '' AND s.value <> ''
-    GROUP BY s.value
+{SUMS}, known AS MATERIALIZED (
+    SELECT p.value, count(*) AS parts
+    FROM parts p
+    WHERE p.dimension <> '' AND p.value <> ''
+    GROUP BY p.value
+), by_value AS NOT MATERIALIZED (
+    SELECT p.value, p.amount, p.entries
+    FROM parts p
+    WHERE p.dimension <> '' AND p.value <> '' AND p.value NOT IN (SELECT k.value FROM known k WHERE k.parts > 1)
+    UNION ALL
+    SELECT p.value, sum(p.amount), sum(p.entries)
+    FROM parts p
+    WHERE p.dimension <> '' AND p.value IN (SELECT k.value FROM known k WHERE k.parts > 1)
+    GROUP BY p.value
 ), shown AS MATERIALIZED (
     SELECT v.value, row_number() OVER () AS place
     FROM (SELECT v.value FROM by_value v ORDER BY v.amount DESC, v.entries DESC, v.value LIMIT %(limit)s) AS v
+), rest AS MATERIALIZED (
+    SELECT sum(CASE p.dimension WHEN '' THEN p.entries ELSE -p.entries END) <> 0 AS is_there
+    FROM parts p
+), moved AS MATERIALIZED ({
+    MOVED.format(condition="(s.dimension = '' OR (SELECT r.is_there FROM rest r) OR s.value IN (SELECT n.value FROM shown n))")
+}
+), by_day AS NOT MATERIALIZED (
+    SELECT p.dimension, p.value, p.day, p.amount, p.postpaid, p.entries
+    FROM parts p
+    UNION ALL
+    SELECT m.dimension, m.value, m.day, m.amount, m.postpaid, m.entries
+    FROM moved m
 )
 SELECT 0 AS place, s.day, '' AS value, NULL AS rate, s.amount, s.postpaid, s.entries, 0 AS found
-FROM sums s
-WHERE s.dimension = ''
-UNION ALL
-SELECT n.place, s.day, n.value, NULL, s.amount, s.postpaid, s.entries, 0
-FROM shown n
-JOIN sums s ON s.value = n.value AND s.dimension <> ''
-UNION ALL
-SELECT -1, s.day, '', NULL, s.amount, s.postpaid, s.entries, 0
 FROM (
-    SELECT s.day, sum(s.amount) AS amount, sum(s.postpaid) AS postpaid, sum(s.entries) AS entries
-    FROM sums s
-    WHERE s.dimension <> ''
-    GROUP BY s.day
+    SELECT d.day, sum(d.amount) AS amount, sum(d.postpaid) AS postpaid, sum(d.entries) AS entries
+    FROM by_day d
+    WHERE d.dimension = ''
+    GROUP BY d.day
 ) AS s
 UNION ALL
-SELECT -3, NULL, '', NULL, 0, 0, 0, (SELECT count(*) FROM by_value)
+SELECT n.place, d.day, n.value, NULL, sum(d.amount), sum(d.postpaid), sum(d.entries), 0
+FROM shown n
+JOIN by_day d ON d.value = n.value AND d.dimension <> ''
+GROUP BY n.place, d.day, n.value
+UNION ALL
+SELECT -1, d.day, '', NULL, sum(d.amount), sum(d.postpaid), sum(d.entries), 0
+FROM by_day d
+WHERE d.dimension = (SELECT CASE WHEN r.is_there THEN %(label)s ELSE '' END FROM rest r) AND %(label)s <> ''
+GROUP BY d.day
+UNION ALL
+SELECT -3, NULL, '', NULL, 0, 0, 0, (SELECT count(*) FROM known)
 ORDER BY place, day
 """
 # The rates of each value of the label. Of a day in UTC with parts of two days of the zone, the fewer quarters move to the
@@ -195,7 +222,15 @@ ORDER BY place, day
 # counted by row, and only rows with a pair that may be shown are unpacked. That is one not behind `threshold`, which is the last
 # one to show of the values with the most. All rows are unpacked only if something has no such label.
 USAGE_BY_RATE: Final = f"""
-{SUMS}, labelled AS MATERIALIZED (
+{SUMS}, sums AS MATERIALIZED (
+    SELECT p.dimension, p.value, p.day, sum(p.amount) AS amount, sum(p.postpaid) AS postpaid, sum(p.entries) AS entries
+    FROM (
+        SELECT p.dimension, p.value, p.day, p.amount, p.postpaid, p.entries
+        FROM parts p
+        UNION ALL{MOVED.format(condition="true")}
+    ) AS p
+    GROUP BY 1, 2, 3
+), labelled AS MATERIALIZED (
     SELECT
         l.value, sum(l.rows) AS rows, min(l.day) AS day, sum(l.amount) AS amount, sum(l.entries) AS entries, sum(l.pairs) AS pairs
     FROM (
@@ -289,17 +324,8 @@ USAGE_BY_RATE: Final = f"""
             q.value, q.rates, q.first_day, q.second_day, q.is_late, unnest(q.quarter_rates[q.least:q.most]) AS place,
             unnest(q.quarter_amounts[q.least:q.most]) AS amount, unnest(q.quarter_postpaid[q.least:q.most]) AS postpaid,
             unnest(q.quarter_entries[q.least:q.most]) AS entries
-        FROM (
-            SELECT
-                s.*, s.before > s.size / 2 AS is_late, CASE WHEN s.before > s.size / 2 THEN s.before + 1 ELSE 1 END AS least,
-                CASE WHEN s.before > s.size / 2 THEN s.size ELSE s.before END AS most
-            FROM summed s
-            WHERE s.dimension = %(label)s
-                AND s.day = ANY (ARRAY(SELECT d.day FROM days d WHERE d.last_quarter IS NOT NULL))
-                AND s.before > 0
-                AND s.before < s.size
-                AND ((SELECT r.is_there FROM rest r) OR s.value IN (SELECT n.value FROM shown n))
-        ) AS q
+        FROM split q
+        WHERE q.dimension = %(label)s AND ((SELECT r.is_there FROM rest r) OR q.value IN (SELECT n.value FROM shown n))
     ) AS m
     CROSS JOIN (VALUES (1), (-1)) AS sign (of)
     UNION ALL
