@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from django.db.models import QuerySet
+from django.db.models import Count, F, QuerySet, Sum
 
 from billing import reads
 from billing.additions import customer_payments
@@ -52,6 +52,12 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "paid": "Paid",
         "void": "Void",
         "uncollectible": "Open",
+        "overdue_one": "1 invoice is overdue: {sum}.",
+        "overdue_many": "{count} invoices are overdue, {sum} in all.",
+        "overdue_one_hidden": "1 invoice is overdue.",
+        "overdue_many_hidden": "{count} invoices are overdue.",
+        "see": "See invoices",
+        "see_and_pay": "See and pay",
         "total": "Total",
         "amount_remaining": "Amount due",
         "file": "File",
@@ -90,6 +96,12 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "paid": "Bezahlt",
         "void": "Storniert",
         "uncollectible": "Offen",
+        "overdue_one": "1 Rechnung ist überfällig: {sum}.",
+        "overdue_many": "{count} Rechnungen sind überfällig, zusammen {sum}.",
+        "overdue_one_hidden": "1 Rechnung ist überfällig.",
+        "overdue_many_hidden": "{count} Rechnungen sind überfällig.",
+        "see": "Rechnungen ansehen",
+        "see_and_pay": "Ansehen und bezahlen",
         "total": "Summe",
         "amount_remaining": "Noch zu zahlen",
         "file": "Datei",
@@ -141,10 +153,14 @@ class CustomerOfHolder:
         today = now.astimezone(ZoneInfo(self.time_zone)).date()
         return [
             _continue_section(
-                _invoice_list(
-                    [_invoice(row, shown, today) for row in invoices[:ROWS_SHOWN]],
-                    [payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]] if payments else None,
-                    shown,
+                replace(
+                    _invoice_list(
+                        [_invoice(row, shown, today) for row in invoices[:ROWS_SHOWN]],
+                        [payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]] if payments else None,
+                        shown,
+                    ),
+                    notice=self._overdue_notice(shown, today),
+                    notice_link=TEXTS[shown.language.code]["see_and_pay" if payments else "see"],
                 ),
                 [row.pk for row in invoices],
             ),
@@ -166,6 +182,18 @@ class CustomerOfHolder:
             ),
             *self._contact(shown),
         ]
+
+    def _overdue_notice(self, shown: PageDisplay, today: date) -> str:
+        """Return how many invoices are overdue, and how much they are in each currency; "" for none."""
+        overdue = self._invoices().filter(state=Invoice.State.OPEN, due_date__lt=today)
+        remaining = Sum(F("amount_due_minor") - F("amount_paid_minor"))
+        sums = list(overdue.order_by("currency").values_list("currency").annotate(count=Count("pk"), remaining=remaining))
+        count = sum(each for _, each, _ in sums)
+        if not count:
+            return ""
+        name = f"overdue_{'one' if count == 1 else 'many'}{'_hidden' if shown.hides_amounts else ''}"
+        amounts = " + ".join(money(minor, currency, shown.language) for currency, _, minor in sums)
+        return TEXTS[shown.language.code][name].format(count=count, sum=amounts)
 
     def act(self, name: str, given: Mapping[str, str], shown: PageDisplay) -> IntermediatePage | str | None:
         """Pay, buy, set a top-up, change a card, or change a plan; see `ledger.portal.parts.PortalCustomer`."""

@@ -25,9 +25,10 @@ from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid, Refused
 from ledger.portal.parts import Cell, IntermediatePage, PageDisplay
+from ledger.portal.units import page_units
 from ledger.services import preview
 from ledger.typesetting.languages import Language
-from ledger.units import CreditUnit, purpose_names, units_of
+from ledger.units import CreditUnit, purpose_names
 
 ACTOR: Final = "customer page"
 MAX_DIGITS: Final = 15
@@ -367,7 +368,7 @@ def line_title(line: Mapping[str, Any], language: Language) -> str:
 
 def _credit_rows(invoice: UpcomingInvoice, language: Language) -> list[tuple[str, str]]:
     """Return the credits that a change grants and takes back, by credit type and what they can pay for."""
-    texts, units = TEXTS[language.code], units_of(move.credit_type for move in invoice.allowances)
+    texts, units = TEXTS[language.code], page_units((move.credit_type for move in invoice.allowances), language)
     rows = []
     for name, sign in (("taken", -1), ("granted", 1)):
         sums: dict[tuple[str, str], int] = {}

@@ -15,7 +15,7 @@ from billing.payments.saved_methods import forget_method, methods_of, start_savi
 from billing.payments.topup_declarations import charge_other_method, end_top_up, set_top_up
 from ledger.errors import Invalid
 from ledger.portal.parts import Cell, FormField, IntermediatePage, PageDisplay, PageList
-from ledger.units import units_of
+from ledger.portal.units import page_units
 
 ACTOR: Final = "customer page"
 SAVE, TOP_UP, TOP_UP_OFF = "save", "top_up", "top_up_off"
@@ -59,7 +59,7 @@ class CustomerCards:
             return []
         texts, language = TEXTS[shown.language.code], shown.language
         rows = list(self._top_ups())
-        units = units_of(row.credit_type for row in rows)
+        units = page_units((row.credit_type for row in rows), language)
         names = {pack.code: pack_name(pack, language) for pack in packs}
         cells = []
         for row in rows:
@@ -80,7 +80,7 @@ class CustomerCards:
             }
             for row in rows
         ]
-        headers = [Cell(texts["terms"]), Cell(texts["order"])]
+        headers = [Cell(texts["terms"]), Cell(texts["change"])]
         title = texts["top_ups"]
         return [PageList(name="top_ups", title=title, empty=texts["no_top_ups"], headers=headers, cells=cells, rows=data)]
 
@@ -90,7 +90,7 @@ class CustomerCards:
             return []
         texts = TEXTS[shown.language.code]
         cells = [[Cell(texts["cards_text"]), Cell(texts["cards_show"], action=shown.action_url(f"{CARDS}-all"))]]
-        headers = [Cell(texts["cards"]), Cell(texts["order"])]
+        headers = [Cell(texts["cards"]), Cell(texts["change"])]
         return [PageList(name="cards", title=texts["cards"], empty=texts["cards_none"], headers=headers, cells=cells, rows=[])]
 
     # Actions -----------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class CustomerCards:
         method = next((each for each in self._methods() if each.id == given.get("method")), None)
         if pack is None or method is None:
             raise Invalid(pointer="/pack" if pack is None else "/method", rule="exists", detail="is not offered any more")
-        unit = units_of([pack.credit_type])[pack.credit_type]
+        unit = page_units([pack.credit_type], shown.language)[pack.credit_type]
         set_top_up(
             holder_id=self._customer.holder_id,
             credit_type=pack.credit_type,

@@ -30,8 +30,8 @@ from billing.rating.values import MANUAL
 from billing.reads.money_words import money
 from ledger.portal.links import step_link
 from ledger.portal.parts import Cell, IntermediatePage, PageDisplay, PageList
+from ledger.portal.units import page_units
 from ledger.typesetting.languages import Language, language_of
-from ledger.units import units_of
 
 PACKS_SHOWN: Final = 20
 SOON_S: Final = 1
@@ -79,7 +79,7 @@ class CustomerPayments:
 
     def _pack_list(self, packs: Sequence[Pack], shown: PageDisplay) -> PageList:
         texts, language = TEXTS[shown.language.code], shown.language
-        units = units_of(pack.credit_type for pack in packs)
+        units = page_units((pack.credit_type for pack in packs), language)
         is_limited = any(pack.applies_to for pack in packs)
         rows = [
             {

@@ -18,13 +18,14 @@ from ledger.portal.limits import NAME as LIMITS
 from ledger.portal.limits import limits_section
 from ledger.portal.links import Link
 from ledger.portal.parts import PageDisplay, PageList, PortalCustomer, account_parts, customer_of
+from ledger.portal.units import page_units
 from ledger.portal.usage import BY_RATE, GROUPS, group_rows, rated_rows, read_usage
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS
 from ledger.rules.overage import Overage
 from ledger.typesetting.languages import Language, language_of
-from ledger.units import CreditUnit, units_of
+from ledger.units import CreditUnit
 from ledger.values import MAX_SEQUENCE
 
 HISTORY_ROWS: Final = 20
@@ -97,7 +98,7 @@ def read_content(
         if account.credit_type in (link.credit_types or [account.credit_type])
     ]
     chosen = next((account for account in accounts if account.credit_type == credit_type), accounts[0] if accounts else None)
-    units = units_of(account.credit_type for account in accounts)
+    units = page_units((account.credit_type for account in accounts), language)
     shown = shown_of(link, request, language, sections_before)
     sections = list(customer.sections(shown) if customer else ())
     limits = None
@@ -114,6 +115,7 @@ def read_content(
         "link_expires_at": to_text(to_us(link.expires_at)),
         "accounts": [_account(account, units[account.credit_type], hides=link.hides_amounts) for account in accounts],
         "account": chosen and _details(chosen, link, zone, before, lots_from),
+        "notices": [section.notice for section in sections if section.notice],
         LIMITS: [] if limits is None else list(limits.rows),
         **{section.name: list(section.rows) for section in sections},
         **{f"{section.name}_older_than": section.older_than for section in sections},

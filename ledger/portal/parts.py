@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ledger.typesetting.languages import Language
 
-MOST_COLUMNS: Final = 4
+MOST_COLUMNS: Final = 3
 """How many columns a narrow screen has room for."""
 
 
@@ -37,6 +37,8 @@ class PageList:
         rows: its rows in the JSON.
         title, headers, cells: the same for people; `empty` is the sentence for no rows.
         older_than: where the next page of the list begins, as `PageDisplay.before` returns it; None for the last one.
+        is_dated: its first column is a time, which a narrow screen shows above the rest of the row.
+        notice: what the customer must not miss of the list, said above everything else with a link to the list (`notice_link`).
     """
 
     name: str
@@ -46,6 +48,9 @@ class PageList:
     cells: Sequence[Sequence[Cell]]
     rows: Sequence[Mapping[str, Any]]
     older_than: int | None = None
+    is_dated: bool = False
+    notice: str = ""
+    notice_link: str = ""
 
     @property
     def labelled(self) -> list[list[tuple[Cell, Cell]]]:
@@ -56,7 +61,7 @@ class PageList:
     def is_wide(self) -> bool:
         """Whether a narrow screen has no room for all columns beside each other; a button takes as much as two columns."""
         has_buttons = any(cell.action for row in self.cells for cell in row)
-        return len(self.headers) + has_buttons > MOST_COLUMNS
+        return not self.is_dated and len(self.headers) + has_buttons > MOST_COLUMNS
 
 
 class Document(NamedTuple):

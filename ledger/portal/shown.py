@@ -1,6 +1,7 @@
 """The page for people, made from its JSON."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -190,7 +191,7 @@ def _history(details: Mapping[str, Any], account: Mapping[str, Any], content: Co
         None if hides else Cell(texts["amount"], is_number=True),
         None if hides else Cell(texts["balance"], is_number=True),
     )
-    return _table("history", texts["history"], texts["no_history"], headers, rows)
+    return replace(_table("history", texts["history"], texts["no_history"], headers, rows), is_dated=True)
 
 
 def _usage(days: Sequence[Mapping[str, Any]], account: Mapping[str, Any], language: Language) -> dict[str, Any]:

@@ -216,7 +216,7 @@ _KINDS: Final = (
             "drawn": Texts("Repay", "{drawn} repaid the overdraft", "{drawn} from {lots} repaid the overdraft."),
             "counterpart": Texts("Setting", "{setting}", "The {set} from now on."),
         },
-        on_statement={"en": "Overdraft", "de": "Überziehung"},
+        on_statement={"en": "Limit or setting", "de": "Limit oder Einstellung"},
         booked=("overdraft repaid", "{drawn} repaid the overdraft."),
         takes=True, has_key=False,
         budgets="sets", overage="sets",

@@ -44,9 +44,9 @@ def sections(holder_id: str, credit_type: str, shown: PageDisplay) -> list[PageL
     texts, rows, cells = TEXTS[shown.language.code], [], []
     for month in months:
         url = shown.document_url(f"statement-{month:%Y-%m}-{credit_type}")
-        text = texts["running" if month == months[0] else "pdf"].format(month=f"{month:%Y-%m}")
+        text = texts["running" if month == months[0] else "pdf"].format(month=shown.language.month(month))
         rows.append({"month": f"{month:%Y-%m}", "pdf_url": url})
-        cells.append([Cell(f"{month:%Y-%m}"), Cell(text, url)])
+        cells.append([Cell(shown.language.month(month)), Cell(text, url)])
     headers = [Cell(texts["month"]), Cell(texts["file"])]
     return [PageList(name="statements", title=texts["title"], empty="", headers=headers, cells=cells, rows=rows)]
 

@@ -11,6 +11,7 @@ from django.db import connection
 from ledger.clocks import clock_of
 from ledger.errors import Invalid
 from ledger.months import month_after, starts
+from ledger.portal.units import in_language
 from ledger.rules.kinds import KINDS
 from ledger.totals.counting import counted_until
 from ledger.typesetting.languages import Language, language_of
@@ -219,7 +220,7 @@ def read_statement(holder_id: str, month: date, credit_type: str) -> AccountStat
 def statement_page(found: AccountStatement, language: Language, *, letterhead: Letterhead) -> dict[str, Any]:
     """Return the data of statement.typ. Pure."""
     texts = TEXTS[language.code]
-    title = texts["title"].format(month=f"{found.month:%Y-%m}")
+    title = texts["title"].format(month=language.month(found.month))
     last = month_after(found.month) - timedelta(days=1)
     is_listed = found.entries <= MOST_ENTRIES
     in_unit = f" ({found.unit.unit})" if found.is_named else ""
@@ -234,7 +235,7 @@ def statement_page(found: AccountStatement, language: Language, *, letterhead: L
         "recipient": [],
         "facts": [
             [texts["holder"], found.holder_id],
-            [texts["credit_type"], f"{found.unit.name} ({found.credit_type})" if found.is_named else found.credit_type],
+            [texts["credit_type"], _type_name(found, language)],
             [texts["period"], f"{language.day(found.month)} – {language.day(last)}"],
         ],
         "footer": letterhead.footer,
@@ -245,6 +246,14 @@ def statement_page(found: AccountStatement, language: Language, *, letterhead: L
         "notes": list(_notes(found, language)),
         "proof": _proof(found, texts),
     }
+
+
+def _type_name(found: AccountStatement, language: Language) -> str:
+    """Return the name of the credit type with the type, or the type alone if it has no name, not even one of the language."""
+    if found.is_named:
+        return f"{found.unit.name} ({found.credit_type})"
+    unit = in_language(found.unit, language)
+    return found.credit_type if unit == found.unit else unit.name
 
 
 def _amount(found: AccountStatement, language: Language, amount: int) -> str:

@@ -17,12 +17,14 @@ class Language:
 
     Args:
         code: BCP 47, for the document's own language tag.
-        months: their names in a day, from January on; empty if days are written in digits.
+        month_names: from January on.
+        months: their names in a day; empty if days are written in digits.
     """
 
     code: str
     decimal: str
     group: str
+    month_names: tuple[str, ...]
     months: tuple[str, ...] = ()
 
     def number(self, value: Decimal | int | str, *, decimals: int | None = None) -> str:
@@ -44,6 +46,10 @@ class Language:
             return f"{day.day:02}.{day.month:02}.{day.year}"
         return f"{day.day}{NO_BREAK}{self.months[day.month - 1]}{NO_BREAK}{day.year}"
 
+    def month(self, day: date) -> str:
+        """Return the month of a day, with its year."""
+        return f"{self.month_names[day.month - 1]}{NO_BREAK}{day.year}"
+
     def date_and_time(self, at: datetime, zone: tzinfo) -> str:
         """Return a day and its time of day in a zone, to the minute."""
         local = at.astimezone(zone)
@@ -58,8 +64,14 @@ class Language:
         return f"{self.date_and_time(start, zone)} {DASH} {self.date_and_time(end, zone)}"
 
 
-ENGLISH: Final = Language("en", ".", ",", ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
-GERMAN: Final = Language("de", ",", ".")
+_ENGLISH_MONTHS: Final = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+_GERMAN_MONTHS: Final = (
+    "Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September", "Oktober", "November", "Dezember",
+)  # fmt: skip
+ENGLISH: Final = Language("en", ".", ",", _ENGLISH_MONTHS, tuple(name[:3] for name in _ENGLISH_MONTHS))
+GERMAN: Final = Language("de", ",", ".", _GERMAN_MONTHS)
 LANGUAGES: Final[Sequence[Language]] = (ENGLISH, GERMAN)
 
 

@@ -156,7 +156,7 @@ def test_it_speaks_german(client: Client, subscription: Subscription) -> None:
     assert "Ihr Tarif Solo Was möchten Sie tun?" in page.text
     page.press("Zu Team wechseln")
     assert "Nächste Rechnung, am 16.01.2035 16,00 EUR" in page.text
-    assert "Guthaben, das zurückgeht 160 credits" in page.text
+    assert "Guthaben, das zurückgeht 160 Guthabeneinheiten" in page.text
     page.press("Jetzt zu Team wechseln")
     assert "Team Aktiv" in page.text
 

@@ -129,7 +129,7 @@ ON_CALL: Final = (
 
 CUSTOMERS: Final = (
     asked_by_customers("What do I have?", r"8,\d{3} credits available"),
-    asked_by_customers("When does it expire?", r"What expires .*Free 400"),
+    asked_by_customers("When does it expire?", r"when they expire .*Free 400"),
     asked_by_customers("What used it?", r"History .*Spend −"),
     asked_by_customers("My invoice as PDF.", r"INV-\d+ as PDF"),
     asked_by_customers("Which plan, and until when?", r"Subscriptions .*Solo Active .* – "),

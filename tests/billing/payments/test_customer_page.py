@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from django.http import HttpResponse
 from django.test import Client
 from pypdf import PdfReader
 
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.printed_pages import epc_code
 from billing.documents.printing import invoice_pdf
+from billing.documents.sellers import record_seller
 from billing.dunning.messages import message_of
 from billing.dunning.models import Mail
 from billing.models import Customer, Invoice, InvoicePayment
@@ -31,7 +35,7 @@ from ledger.errors import Invalid
 from ledger.portal import links as customer_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.units import CreditUnit
-from tests.billing.documents.issued import add_seller
+from tests.billing.documents.issued import SELLER, add_seller
 from tests.billing.factories import CustomerFactory, transition
 from tests.billing.payments.stripe_double import OK, SECRET, TWICE, StripeDouble, serving
 from tests.billing.test_customer_page import billed
@@ -271,6 +275,43 @@ def test_without_a_provider_the_page_says_where_to_transfer(client: Client, sett
     assert (intent.provider, "DE89 3704 0044 0532 0130 00" in browser.html) == ("manual", True)
 
 
+@pytest.mark.parametrize(("currency", "has_code"), [("EUR", True), ("USD", False)])
+def test_a_transfer_has_a_code_to_scan_where_it_is_in_euro(
+    client: Client, stripe: StripeDouble, currency: str, has_code: bool
+) -> None:
+    """Beside the card. Banking apps read the code of the European Payments Council, which knows no other currency."""
+    add_seller(name="Nimbus GmbH", iban="DE89370400440532013000", bic="COBADEFFXXX")
+    customer = CustomerFactory(holder_id="ada", currency=currency)
+    line = OneOffLine(description="Set-up", unit_amount=Decimal("49.17"))
+    issue_one_off_in(customer_ref=customer.ref, request=NewOneOffInvoice(lines=[line]))
+    invoice = Invoice.objects.get()
+    browser = Browser(client)
+    browser.press("Pay")
+    code = epc_code(
+        name="Nimbus GmbH",
+        iban="DE89370400440532013000",
+        bic="COBADEFFXXX",
+        amount=Decimal("49.17"),
+        reference=str(invoice.number),
+    )
+    assert code is not None
+    assert ("By card" in browser.buttons, code in browser.html, "banking app" in browser.html) == (True, has_code, has_code)
+    rows = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", browser.html))
+    assert rows == {
+        "To": "Nimbus GmbH", "IBAN": "DE89 3704 0044 0532 0130 00", "BIC": "COBADEFFXXX", "Amount": f"49.17 {currency}",
+        "Reference": invoice.number,
+    }  # fmt: skip
+
+
+def test_a_seller_without_an_account_is_asked_for_it(client: Client, settings: Any) -> None:
+    settings.PAYMENT_PROVIDERS = {}
+    record_seller({name: text for name, text in SELLER.items() if name not in ("iban", "bic", "bank")}, actor="test")
+    _, invoice = billed("ada")
+    browser = Browser(client)
+    browser.press("Pay")
+    assert ("Please ask us for the account." in browser.html, str(invoice.number) in browser.html) == (True, True)
+
+
 def test_a_top_up_is_turned_on_with_a_saved_card_and_off(client: Client, stripe: StripeDouble) -> None:
     CustomerFactory(holder_id="ada")
     pack = PackFactory(name="Starter")
@@ -432,6 +473,27 @@ def test_overdue_is_said_in_red(client: Client) -> None:
         with time_machine.travel(datetime.combine(invoice.due_date, time(12), UTC) + timedelta(days=days)):
             browser, data = Browser(client), client.get(customer_page.link(holder_id="ada").data_url).json()
         assert (red in browser.html, data["invoices"][0]["is_overdue"]) == (is_overdue, is_overdue)
+        assert data["notices"] == (["1 invoice is overdue: 49.17 EUR."] if is_overdue else [])
+
+
+def test_what_is_overdue_is_said_above_all_with_its_sum_and_leads_to_the_invoices(client: Client) -> None:
+    add_seller()
+    customer, invoice = billed("ada")
+    issue_one_off_in(
+        customer_ref=customer.ref,
+        request=NewOneOffInvoice(lines=[OneOffLine(description="Set-up", unit_amount=Decimal("1000.00"))]),
+    )
+    assert invoice.due_date is not None
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=99)):
+        html = Browser(client).html
+        above, _, rest = html.partition('<nav class="accounts"') if "accounts" in html else html.partition("<section")
+        assert "2 invoices are overdue, 1,049.17 EUR in all." in above
+        assert ('<a href="#invoices">See and pay</a>' in above, 'id="invoices"' in rest) == (True, True)
+        unpaying = Browser(client, allow_payments=False, hide_amounts=True).html
+        assert ("2 invoices are overdue." in unpaying, "See invoices" in unpaying, "1,049.17" in unpaying) == (True, True, False)
+    assert re.findall(r'<a href="#(\w+)"', html)[-5:] == [
+        "invoices", "packs", "subscriptions", "credit_notes", "contact",
+    ], "each list is one click away"  # fmt: skip
 
 
 def test_the_page_says_whom_to_ask(client: Client) -> None:

@@ -69,7 +69,7 @@ def test_the_page_shows_limits(client: Client) -> None:
     assert named == [("all", None, 5_000, 1_250, 3_750), ("b", "<ben>", 1_000, 1_000, 0), ("b", "cleo", 1_000, 250, 750)]
     assert (data["limits"][1]["window"], data["limits"][1]["mode"], data["limits"][1]["within"]) == ("month", "hard", [])
     assert all(row["resets_at"] for row in data["limits"])
-    for text in ("Limits", "Alles", "5.000 credits in 48 Stunden", "1.000 credits im Monat", "&lt;ben&gt;"):
+    for text in ("Limits", "Alles", "5.000 Guthabeneinheiten in 48 Stunden", "1.000 Guthabeneinheiten im Monat", "&lt;ben&gt;"):
         assert text in html
     hidden, data = seen(client, "team", hide_amounts=True)
     assert (data["limits"], "cleo" in hidden) == ([], False)
@@ -82,7 +82,7 @@ def test_the_page_says_from_when_a_limit_is_in_force(client: Client) -> None:
     html, data = seen(client, "ada", language="de")
     [row] = data["limits"]
     assert (row["limit"], row["used"], row["starts_at"]) == (5_000, 0, "2199-03-01T00:00:00.000000Z")
-    assert "5.000 credits am Tag, ab 01.03.2199, 00:00" in html
+    assert "5.000 Guthabeneinheiten am Tag, ab 01.03.2199, 00:00" in html
 
 
 def test_without_limits_nothing_is_said_of_them(client: Client, ada: str) -> None:
@@ -375,7 +375,7 @@ def test_the_link_opens_nothing_else(client: Client, ada: str) -> None:
 
 def test_the_page_names_no_address_but_its_own(client: Client, ada: str) -> None:
     html, _ = seen(client)
-    assert not re.search(r'(?:href|src)="(?!/c/\?|/c/documents/|/static/|data:,)', html)
+    assert not re.search(r'(?:href|src)="(?!#|/c/\?|/c/documents/|/static/|data:,)', html)
     assert not re.search(r"https?://", html)
 
 

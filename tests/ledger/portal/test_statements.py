@@ -9,6 +9,7 @@ from django.test import Client
 
 from ledger import services
 from ledger.portal import links
+from ledger.typesetting.languages import GERMAN
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +28,7 @@ def test_the_page_lists_the_statements_of_an_account_from_its_first_month_on(cli
     assert (pdf.status_code, pdf.content[:5]) == (200, b"%PDF-")
     assert pdf["Content-Disposition"] == f'attachment; filename="statement-ada-credits-{month}.pdf"'
     html = client.get(links.link(holder_id="ada", language="de").url).content.decode()
-    assert f"{month}, bis heute, als PDF" in html
+    assert f"{GERMAN.month(datetime.now(UTC))}, bis heute, als PDF" in html
 
 
 def test_no_more_than_a_year_of_them_is_listed(client: Client) -> None:

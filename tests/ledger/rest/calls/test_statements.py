@@ -14,7 +14,7 @@ from ledger.rules.requests import GrantRequest, SpendRequest
 from ledger.statements import statements
 from ledger.statements.statements import TEXTS
 from ledger.totals.counting import count_entries
-from ledger.typesetting.languages import LANGUAGES
+from ledger.typesetting.languages import ENGLISH, LANGUAGES
 from ledger.values import MAX_AMOUNT
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory
@@ -69,7 +69,7 @@ def test_a_statement_shows_the_month_to_the_last_unit_and_stays_the_same(make_ap
     text = text_of_pdf(response.content)
     last = Entry.objects.filter(holder_id="ada").order_by("-sequence").first()
     for words in (
-        f"Statement of credits, {MONTH:%Y-%m}",
+        " ".join(f"Statement of credits, {ENGLISH.month(MONTH)}".split()),
         "Credits at the start 0 Grant 1,000 Spend −250 Held credits spent −40 Credits at the end 710 of which held 30",
         "Grant · #order *77* · payment-1 1,000 1,000",
         "1 request was refused and changed nothing.",
