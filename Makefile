@@ -49,8 +49,8 @@ prove: $(VENV)/.installed-dev  ## Run the long tests, all parts or one: PART=rac
 mutants: $(VENV)/.installed-dev  ## Put small faults into copies of the product, and print which of them no test notices: docs/reference/mutants.md
 	@$(BIN)/python -m tests.mutation --markers $(CHECKED) $(ARGS)
 
-convince: $(VENV)/.installed-dev  ## Show why balances and invoices are right, to somebody who believes nothing: docs/explanation/convince.md
-	@$(BIN)/python -m tests.convince
+convince: $(VENV)/.installed-dev  ## Show why balances and invoices are right, to somebody who believes nothing; RECORD=COMMIT keeps it: docs/explanation/convince.md
+	@$(BIN)/python -m tests.convince$(if $(RECORD),.record $(RECORD))
 
 check: $(VENV)/.installed-dev  ## Run what CI runs: the static checks, the tests of `make test`, and the quickest of the long ones
 	@$(MAKE) --no-print-directory -j2 lint types layers migrations docs

@@ -17,7 +17,8 @@ from typing import Final
 
 from deploy.release.archives import files_below, write_archive
 from deploy.release.components import bill_of_materials, pins_of
-from deploy.release.notes import notes_of
+from deploy.release.convincing import require_result
+from deploy.release.notes import is_dated, notes_of
 from deploy.release.sources import CHART, NPM_PACKAGE, PYTHON_PACKAGES, Sources, UnfitSources, copy_sources, seconds_of_commit
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -100,10 +101,11 @@ def build_release(
 
     Args:
         target: emptied before; after a failure it has what was built until then, without sums.
-        may_be_uncommitted: as in `copy_sources`.
+        may_be_uncommitted: as in `copy_sources`; then no result of `make convince` is asked for either.
 
     Raises:
-        UnfitSources: the sources cannot be released.
+        UnfitSources: the sources cannot be released, or the changelog has the day of their release and no result of
+            `make convince` is kept for it.
         subprocess.CalledProcessError: a program failed; it has said why.
     """
     shutil.rmtree(target, ignore_errors=True)
@@ -111,6 +113,8 @@ def build_release(
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or seconds_of_commit(root))
     with tempfile.TemporaryDirectory(prefix="credit-ledger-release-") as folder:
         sources = copy_sources(root, Path(folder), seconds=seconds, may_be_uncommitted=may_be_uncommitted)
+        if not may_be_uncommitted and is_dated(sources.read("CHANGELOG.md"), sources.version):
+            require_result(sources)
         for build in builders:
             build(sources, target.resolve())
     (target / SUMS).write_text(sums_of(target))
@@ -173,6 +177,8 @@ def main() -> int:
     print((options.target / SUMS).read_text(), end="")
     context = options.target / f"credit-ledger-{sources.version}-image.tar.gz"
     print(build_images(context, options.target, sources.version))
+    if not is_dated(sources.read("CHANGELOG.md"), sources.version):
+        print(f"This is a trial: CHANGELOG.md has no day for {sources.version}")
     return 0
 
 

@@ -7,6 +7,11 @@ from deploy.release.links import with_absolute_links
 HEADING = re.compile(r"^## (\S+).*$", re.MULTILINE)
 
 
+def is_dated(changelog: str, version: str) -> bool:
+    """Return whether the entry of a version has the day of its release in its heading."""
+    return re.search(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", changelog, re.MULTILINE) is not None
+
+
 def notes_of(changelog: str, *, version: str, source: str) -> str:
     """Cut the entry of a version out of CHANGELOG.md, with links that lead to where the sources are published.
 

@@ -172,16 +172,22 @@ def machine(server: BenchmarkServer) -> dict[str, Any]:
     """Return facts about the machine, for the published results."""
     with server.superuser() as connection:
         row = connection.execute("SELECT current_setting('server_version')").fetchone()
+    return computer() | {
+        "kernel": platform.release(),
+        "postgresql": row[0] if row else "",
+        "fdatasync_us": _fdatasync_us(server.postgres.data_dir),
+        "commit": _commit(),
+    }
+
+
+def computer() -> dict[str, Any]:
+    """Return the facts that need no server: the processor, the memory, Python, and how busy the machine is now."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "kernel": platform.release(),
         "python": platform.python_version(),
-        "postgresql": row[0] if row else "",
-        "fdatasync_us": _fdatasync_us(server.postgres.data_dir),
         "load_before": round(os.getloadavg()[0], 2),
-        "commit": _commit(),
     }
 
 

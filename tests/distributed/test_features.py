@@ -105,8 +105,8 @@ def test_the_audit_of_one_holder_reads_what_stands_beside_the_entries(as_applica
     services.set_budget(holder_id=holder, budget="daily", limit=50, window="day", idempotency_key="b")
     services.spend(holder_id=holder, amount=3, idempotency_key="s")
     said = printed("audit_ledger", "--no-progress", "--holder", holder)
+    assert said.startswith(f"Audit of holder {holder} ")
     assert "Clean: no violations found." in said
-    assert said.startswith("Audit of 1 holder")
 
 
 def test_the_calls_of_the_ledger_are_served(api, holder):

@@ -102,7 +102,8 @@ def test_a_column_that_a_release_adds_leaves_the_digests_of_all_rows_as_they_are
         # Checks that are deferred would keep the tables.
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         for table in registered_tables():
-            cursor.execute(f"ALTER TABLE {table.name} ADD COLUMN added_later text CHECK (added_later <> '')")
+            cursor.execute(f"ALTER TABLE {table.name} ADD COLUMN added_later text")
+            cursor.execute(f"ALTER TABLE {table.name} ADD CONSTRAINT {table.name}_added_later CHECK (added_later <> '')")
         assert findings() == set()
         for table in ("billing_amendment", "billing_price"):
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.one_node("runs servers of its own")]
 
 RELEASES = Path(__file__).with_name("releases")
 EARLIER = sorted(path.name.removesuffix(".sql.xz") for path in RELEASES.glob("*.sql.xz"))
-ONLY_FROM_17 = "SET transaction_timeout = 0;"
+ONLY_FROM_17 = b"SET transaction_timeout = 0;"
 TABLES = """
     SELECT relname FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
@@ -49,11 +49,15 @@ ENTRIES = 100_000
 LONGEST_WAIT_SECONDS = 2.0
 
 
+def stored_sql(release: str) -> bytes:
+    """The SQL that makes the stored database of a release."""
+    return lzma.decompress((RELEASES / f"{release}.sql.xz").read_bytes()).replace(ONLY_FROM_17, b"")
+
+
 def load(release: str, server: Server) -> None:
     """Load the stored database of a release into a new server."""
-    text = lzma.decompress((RELEASES / f"{release}.sql.xz").read_bytes()).decode()
     with psycopg.connect(server.owner_url, autocommit=True) as owner:
-        owner.execute(text.replace(ONLY_FROM_17, "").encode())
+        owner.execute(stored_sql(release))
 
 
 def tables_of(owner: psycopg.Connection[Any]) -> list[str]:
