@@ -1,9 +1,9 @@
 """Lots: the remaining credits of grants, and the order in which they are spent."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -96,6 +96,34 @@ class Lot(NamedTuple):
 Lots = tuple[Lot, ...]
 """Open lots, always in burn order."""
 
+MANY_LOTS_CHARACTERS: Final = 256
+"""From this length of their stored form on, lots keep it: shorter ones are decoded and encoded as fast."""
+
+
+# Note [Many lots]
+#     An account may have hundreds of lots, and a spend changes the first ones only. So many lots keep their stored form, and what
+#     a spend does not change is not encoded again. What stands behind the first lot is the same from one spend to the next, so it
+#     is decoded once and remembered by its text.
+
+
+class StoredLots(tuple[Lot, ...]):
+    """Many lots with their stored form. See Note [Many lots]."""
+
+    form: str
+    """As `encode` says. It has no strings, so a lot ends with the first bracket."""
+
+    def after(self, first: Sequence[Lot], place: int) -> "StoredLots":
+        """Return the lots `first`, and behind them those from this place on."""
+        lots = StoredLots((*first, *self[place:]))
+        if place == len(self):
+            lots.form = _encode_each(first)
+            return lots
+        start = 1
+        for _ in range(place):
+            start = self.form.index("],[", start) + 2
+        lots.form = "[" + ",".join([*map(_encode_lot, first), self.form[start:]])
+        return lots
+
 
 def effective_from(effective_us: int, now_us: int) -> int:
     """Return the effective time to store for a lot that is granted at `now_us` and counts from `effective_us`."""
@@ -129,7 +157,16 @@ def available(lots: Lots, now_us: int, use: Use | None = None) -> int:
     Args:
         use: what for; None: for no certain thing, so that only credits count that can pay for everything.
     """
-    return sum([lot.remaining for lot in lots if lot.is_spendable(now_us) and (lot.applies_to is None or lot.covers(use))])
+    # Written out: an account may have hundreds of lots.
+    return sum(
+        [
+            remaining
+            for _, remaining, effective_us, expires_us, _, _, _, applies_to in lots
+            if effective_us <= now_us
+            and (expires_us is None or now_us < expires_us)
+            and (applies_to is None or applies_to.covers(use))
+        ]
+    )
 
 
 def restricted(lots: Iterable[Lot], now_us: int, use: Use | None = None) -> int:
@@ -146,20 +183,27 @@ def take(lots: Lots, amount: int, now_us: int, use: Use | None = None) -> tuple[
     Returns:
         The lots after the taking, and what was drawn from each.
     """
+    if not amount:
+        return lots, ()
     left: list[Lot] = []
     drawn: list[tuple[int, int]] = []
     missing = amount
+    passed = 0
     for lot in lots:
-        if missing and lot.is_spendable(now_us) and (lot.applies_to is None or lot.covers(use)):
+        passed += 1
+        if lot.is_spendable(now_us) and (lot.applies_to is None or lot.covers(use)):
             part = min(missing, lot.remaining)
             missing -= part
             drawn.append((lot.grant, part))
             if part < lot.remaining:
                 # The same as `_replace` in half the time: every spend passes through here.
                 left.append(Lot(lot.grant, lot.remaining - part, *lot[2:]))
+            if not missing:
+                break
         else:
             left.append(lot)
-    return tuple(left), tuple(drawn)
+    rest = lots.after(left, passed) if isinstance(lots, StoredLots) else (*left, *lots[passed:])
+    return rest, tuple(drawn)
 
 
 def split(parts: Lots, amount: int) -> tuple[Lots, Lots]:
@@ -223,6 +267,10 @@ def encode(lots: Lots) -> str:
     expiry, priority 100, purchased, not received, for everything) are left out. So an entry stays small, and each list of lots
     has exactly one form.
     """
+    return lots.form if isinstance(lots, StoredLots) else _encode_each(lots)
+
+
+def _encode_each(lots: Iterable[Lot]) -> str:
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
 
@@ -251,7 +299,36 @@ def _encode_instant(instant_us: int) -> str:
 
 def decode(text: str | bytes) -> Lots:
     """Return the lots of a stored form: the inverse of `encode`. It also accepts whole seconds written in microseconds."""
-    return from_json(orjson.loads(text))
+    if len(text) < MANY_LOTS_CHARACTERS:
+        return from_json(orjson.loads(text))
+    form = text if isinstance(text, str) else text.decode()
+    end = form.find("],[") + 2
+    if end == 1 or '"' in form or " " in form:
+        return from_json(orjson.loads(text))
+    first, rest = from_json(orjson.loads(f"{form[: end - 1]}]")), _decode_rest(form[end:])
+    lots = StoredLots((*first, *rest.lots))
+    lots.form = form if rest.is_as_encoded and _is_as_encoded(first, form[:end]) else _encode_each(lots)
+    return lots
+
+
+class _Rest(NamedTuple):
+    """The lots behind the first one, and whether their form is the one that `encode` makes."""
+
+    lots: Lots
+    is_as_encoded: bool
+
+
+@lru_cache(maxsize=64)
+def _decode_rest(form: str) -> _Rest:
+    # Some hundred bytes for each lot. Of as many accounts as a process serves at about the same time.
+    lots = from_json(orjson.loads(f"[{form}"))
+    return _Rest(lots, _is_as_encoded(lots, form))
+
+
+def _is_as_encoded(lots: Lots, form: str) -> bool:
+    """Return whether all instants at whole seconds are written with an exponent: earlier releases wrote microseconds."""
+    instants = [instant_us for lot in lots for instant_us in lot[2:4] if instant_us and not instant_us % SECOND_US]
+    return form.count("e6") == len(instants)
 
 
 def from_json(lots: list[list[Any]]) -> Lots:

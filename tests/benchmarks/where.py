@@ -13,14 +13,16 @@ import uuid
 from collections.abc import Callable, MutableMapping
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from psycopg import sql
 
-from tests.benchmarks.measuring import cpu_of_process_us
+from tests.benchmarks.measuring import cpu_of_process_us, interleaved
 from tests.benchmarks.server import KEY, ROOT, BenchmarkServer
 
 HOLDERS = 1_000
+LOTS = (3, 499)
 ROUNDS = 8
 OURS = "/v1/holders/{holder}/spends"
 
@@ -35,6 +37,7 @@ def main() -> None:
         _show("Parts of it, alone", _parts())
         _show("The server, per transaction", _server(server))
         _show("Spends that share a transaction, each", _together())
+        _show("A spend of a holder, by its open lots", _by_lots())
         _show("What a scale is worked out from", _bounds(), unit="")
         _show("The server, per transaction of 1 and of 8 spends, with parts left out one after the other", _left_out(server))
     finally:
@@ -249,6 +252,48 @@ def _together() -> dict[str, float]:
         found[f"{size}, in the process"] = _least(_group(size), 100) / size
         found[f"{size}, in the server"] = _least(_group(size), 100, clock=server) / size
     return found
+
+
+def _by_lots() -> dict[str, float]:
+    """CPU of a spend alone in its transaction, and of reading and showing a balance, for holders with few and many open lots.
+
+    Medians of rounds in turns: what is told is their quotients.
+    """
+    from django.db import connection
+
+    from ledger import reads, services
+    from ledger.rest.kit.rendering import json_response
+    from ledger.rest.schemas import response_schemas
+    from ledger.rules.requests import GrantRequest, SpendRequest
+    from ledger.services.execute import execute_group
+
+    def spend(holder: str) -> object:
+        return execute_group([SpendRequest(holder_id=holder, amount=120, idempotency_key=str(uuid.uuid4()))])
+
+    def balance(holder: str) -> object:
+        [account] = reads.balances([(holder, "credits")])
+        return json_response(response_schemas.AccountBalanceSerializer.body(account))
+
+    def taken(work: Callable[[str], object], holder: str, clock: Callable[[], float]) -> float:
+        start = clock()
+        for _ in range(12):
+            work(holder)
+        return (clock() - start) / 12
+
+    connection.ensure_connection()
+    clocks = {
+        "process": lambda: time.process_time() * 1e6,
+        "server": lambda: cpu_of_process_us(connection.connection.info.backend_pid),
+    }
+    measures: dict[str, Callable[[], float]] = {}
+    for lots in LOTS:
+        holder = f"where-lots-{lots}"
+        grants = [GrantRequest(holder_id=holder, amount=10**9, idempotency_key=f"lot-{number}") for number in range(lots)]
+        services.batch(grants, mode="each", idempotency_key=holder)
+        for name, work in (("spend", spend), ("balance", balance)):
+            for place, clock in clocks.items():
+                measures[f"a {name}, {lots} lots, in the {place}"] = partial(taken, work, holder, clock)
+    return {name: median(rounds) for name, rounds in interleaved(measures, rounds=2 * ROUNDS).items()}
 
 
 def _bounds() -> dict[str, float]:
