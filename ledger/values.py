@@ -36,13 +36,16 @@ EARLIEST_YEAR, LATEST_YEAR = 2000, 2200
 
 HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
+RATE_CODE_RULE = "1 to 64 characters of a-z 0-9 . _ : -, beginning with a letter or digit"
 BUDGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+COMPONENT_NAME_RULE = "1 to 40 characters of a-z 0-9 . _ -, beginning with a letter or digit"
 PURPOSE_LABEL = re.compile(r"[^\x00-\x1f\x7f\"\\\[\]{}]{1,64}")
 PURPOSE_LABEL_TEXT: Final = "This must be 1 to 64 characters, without quotes, backslashes, brackets and control characters."
 MAX_PURPOSES: Final = 10
 """How many rates, and values of a label, a lot can be limited to: they stand in the state on each entry."""
 CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
+CREDIT_TYPE_RULE = "1 to 32 characters of a-z 0-9 _"
 IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
 NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
 """Files of a zone database that are no zones: the zone of the machine, a template, and the lack of a zone."""
@@ -369,8 +372,7 @@ class RateCode(Text):
     """The name of a rate."""
 
     def __init__(self, text: str = "", **options: Any) -> None:
-        rule = "1 to 64 characters of a-z 0-9 . _ : -, beginning with a letter or digit"
-        super().__init__(text, most=64, least=1, pattern=RATE_CODE.pattern, rule=rule, **options)
+        super().__init__(text, most=64, least=1, pattern=RATE_CODE.pattern, rule=RATE_CODE_RULE, **options)
 
 
 class BudgetName(Text):
@@ -397,8 +399,7 @@ class CreditType(Text):
     """What is counted."""
 
     def __init__(self, text: str = "What is counted.", **options: Any) -> None:
-        rule = "1 to 32 characters of a-z 0-9 _"
-        super().__init__(text, most=32, least=1, pattern=CREDIT_TYPE.pattern, rule=rule, **options)
+        super().__init__(text, most=32, least=1, pattern=CREDIT_TYPE.pattern, rule=CREDIT_TYPE_RULE, **options)
 
 
 # ISO 4217 active codes by number of decimals (list one, 2026). Left out: codes without a minor unit (metals, XXX, XTS) and
@@ -815,7 +816,7 @@ class ByComponent(MapOf):
     def openapi(self) -> dict[str, Any]:
         return {**super().openapi(), "propertyNames": {"pattern": f"^{COMPONENT_NAME.pattern}$"}}
 
-    _RULE: Final = "A name must be 1 to 40 characters of a-z 0-9 . _ -, beginning with a letter or digit."
+    _RULE: Final = f"A name must be {COMPONENT_NAME_RULE}."
 
 
 def too_many(most: int) -> tuple[str, str]:

@@ -222,7 +222,7 @@ class NewSubscription(Record):
         if has_trial_phase and self.trial_end is not None:
             raise Invalid(pointer="/trial_ends_at", rule="contradiction", detail="the first phase is the trial already")
         if self.trial_days is not None and (self.phases or self.trial_end is not None):
-            detail = "the phases say which of them is a trial" if self.phases else "give either this or trial_ends_at"
+            detail = "the phases say which of them is a trial" if self.phases else "give either this or `trial_ends_at`"
             raise Invalid(pointer="/trial_days", rule="contradiction", detail=detail)
         if self.starts_when_paid and (has_trial_phase or self.trial_end is not None or self.trial_days):
             detail = "a trial has nothing to pay at its start"

@@ -434,7 +434,9 @@ class CaptureRequest(Request):
         if len(given) > 1:
             raise Invalid(pointer=f"/{given[1]}", rule="not-both", detail=f"give either this or {given[0]}, not both")
         if (self.rate is not None or self.newest_version) and given not in (["quantity"], ["quantities"]):
-            raise Invalid(pointer="/quantities", rule="required", detail="give quantities, or leave out rate and newest_version")
+            raise Invalid(
+                pointer="/quantities", rule="required", detail="give `quantities`, or leave out `rate` and `newest_version`"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

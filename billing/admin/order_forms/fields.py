@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.forms.utils import pretty_name
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing.admin.order_forms import prices
 from billing.admin.references import LANGUAGE_NAMES
 from billing.nouns import NounField
 from billing.orders.phases import PhaseList
@@ -61,6 +62,10 @@ class OrderForm(KeyedForm):
 
     is_abstract = True
     reason = REASON
+
+    def words_at(self, name: str) -> dict[str, str]:
+        """Return also the names that the faults of prices have."""
+        return prices.WORDS | super().words_at(name)
 
 
 class CodeField(forms.CharField):

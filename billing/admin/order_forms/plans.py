@@ -38,6 +38,7 @@ from billing.reads.document_names import TITLES
 from ledger.staff.approvals import NoStake
 from ledger.staff.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.staff.kit.cells import row_url
+from ledger.staff.kit.fault_words import say_labels, words_within
 from ledger.staff.kit.form_fields import Display, as_typed
 from ledger.staff.kit.idempotent_forms import DryRun, FormSection, KeyedForm
 from ledger.staff.kit.money_fields import MoneyField
@@ -254,6 +255,11 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         named = prices.field_at(pointer, self._filled)
         return named if named in self.fields else super().field_of(pointer)
 
+    def words_at(self, name: str) -> dict[str, str]:
+        """Return the words of a price at its fields, where the plan has a field of the same name."""
+        words = super().words_at(name)
+        return words | prices.WORDS | words_within(self.fields[name]) if name.startswith("price_") else words
+
     def parts_within(self, name: str, pointer: str) -> Sequence[str]:
         """Return the parts of a fault's pointer within the value of a field, of a price or of the plan."""
         return pointer.split("/")[4:] if name.startswith("price_") else super().parts_within(name, pointer)
@@ -356,7 +362,7 @@ def example_of(form: PlanForm, index: int) -> Example | None:
     except ValidationError as invalid:
         return Example(sentence=f"No example yet: {invalid.messages[0]}")
     except PriceInvalid as invalid:
-        return Example(sentence=f"No example yet: {invalid.errors[0].detail}.")
+        return Example(sentence=f"No example yet: {say_labels(invalid.errors[0].detail, prices.WORDS)}.")
     if currency not in MINOR_DIGITS:
         return Example(sentence="Choose a currency to see an example.")
     quantity = named[prices.name_of(index, prices.EXAMPLE)]

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from django import forms
+from django.forms.utils import pretty_name
 from unfold.widgets import UnfoldBooleanWidget
 
 from billing.rating.aggregation import Aggregation
@@ -290,6 +291,12 @@ FIELDS.update(
     {name: Display(help=each.value.text) for name, each in DECLARED.items() if name not in {*FIELDS, *OBJECT_OF.values()}}
 )
 """How the form shows the fields of prices; what a model declares beyond those is shown by its name and its text."""
+WORDS: Final[dict[str, str]] = {
+    **{name: shown.label or pretty_name(name) for name, shown in FIELDS.items()},
+    **{pointer.rpartition("/")[2]: FIELDS[name].label or pretty_name(name) for pointer, name in AT_FIELD.items()},
+    **{str(each): text for words in (KINDS, AGGREGATIONS, TIMINGS, FACTOR_WORDS, TITLES) for each, text in words.items()},
+}
+"""What the form calls the names in a fault of a price: of fields, models, kinds and quantities."""
 OWN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in COMMON)
 """The fields that only some models have."""
 MAIN: Final = (

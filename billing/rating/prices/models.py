@@ -199,9 +199,9 @@ class PriceOfMoney(Price):
     def misfits(cls, taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
         yield from super().misfits(taken, given)
         if taken["kind"] != PriceKind.USAGE:
-            yield "model", "model-needs-usage", f"model {cls.model} needs kind usage"
+            yield "model", "model-needs-usage", f"a price of model `{cls.model}` is of kind `usage`"
         elif taken.get("aggregation") not in (None, Aggregation.SUM):
-            yield "aggregation", "aggregation-not-for-model", f"model {cls.model} needs the aggregation sum"
+            yield "aggregation", "aggregation-not-for-model", f"a price of model `{cls.model}` needs the aggregation `sum`"
 
     def usage_of(self, events: Sequence[Event], **period: Any) -> RatingInput:
         if self.buckets or self.group_by:

@@ -72,7 +72,7 @@ class OveragePrice(OneOf):
             return None
         before = len(field_errors)
         field_errors += [
-            FieldError(f"{pointer}/{name}", "not-used", f"the price of an overage does not use {name}")
+            FieldError(f"{pointer}/{name}", "not-used", f"the price of an overage has no `{name}`")
             for name in sorted(NOT_OF_OVERAGE & value.keys())
         ]
         model = value.get("model")

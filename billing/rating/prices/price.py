@@ -32,6 +32,8 @@ from billing.rating.prices.steps import Step, added_up
 from billing.rating.prices.values import (
     BUCKET_AMOUNTS,
     FACTORS,
+    KEY,
+    KEY_RULE,
     BilledBy,
     Bucket,
     Conversion,
@@ -56,7 +58,6 @@ from ledger.values import Boolean
 
 # UNTDID 5305: zero rated, exempt, reverse charge, intra-community, export, outside the scope of tax.
 UNTAXED_CATEGORIES = frozenset({"Z", "E", "AE", "K", "G", "O"})
-KEY = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
 TAX_CATEGORY = r"[A-Za-z][A-Za-z0-9_-]{0,31}"
 TAX_CATEGORY_RULE = "a letter, then up to 31 letters, digits, _ and -"
 TAX_CLASS = r"[a-z0-9_]{1,32}"
@@ -113,7 +114,7 @@ class Price(Record, ABC):
     counts_money: ClassVar[bool] = False
     """True if the units are money in usage events; each event may cost a fee or be free."""
 
-    key: Annotated[str, name(KEY, "The name of the price within the plan.")]
+    key: Annotated[str, name(KEY, KEY_RULE, "The name of the price within the plan.")]
     kind: Annotated[PriceKind, one_of(PriceKind, "Whether the price is for an agreed quantity or for usage that a meter counts.")]
     timing: Annotated[Timing, one_of(Timing, "When it is billed: usage in arrears, or in advance as it is recorded.")] = field(
         default_factory=lambda: Timing.ARREARS
@@ -124,7 +125,7 @@ class Price(Record, ABC):
     ] = None
     minimum: Annotated[Decimal | None, Money("The least amount per period, before tax unless amounts include it.")] = None
     maximum: Annotated[Decimal | None, Money("The most per period, before tax unless amounts include it.")] = None
-    meter: Annotated[str | None, name(KEY, "Usage prices only: the meter that events name.")] = None
+    meter: Annotated[str | None, name(KEY, KEY_RULE, "Usage prices only: the meter that events name.")] = None
     aggregation: Annotated[Aggregation | None, one_of(Aggregation, "Usage prices only: how events become a quantity.")] = None
     billed_by: Annotated[
         BilledBy | None,
@@ -157,11 +158,11 @@ class Price(Record, ABC):
     bill_last_day: Annotated[
         bool, Worded(Boolean("Whether the day on which a subscription ends is charged."), "type", "must be true or false")
     ] = False
-    tax_category: Annotated[str, name(TAX_CATEGORY, "UNTDID 5305.", most=32)] = "S"
+    tax_category: Annotated[str, name(TAX_CATEGORY, TAX_CATEGORY_RULE, "UNTDID 5305.", most=32)] = "S"
     tax_rate: Annotated[Decimal, Money("Percent, 0 to 100.")] = Decimal(0)
-    tax_class: Annotated[str, name(TAX_CLASS, "What is sold, for sellers whose rules find the taxes of category S.", most=32)] = (
-        STANDARD_CLASS
-    )
+    tax_class: Annotated[
+        str, name(TAX_CLASS, TAX_CLASS_RULE, "What is sold, for sellers whose rules find the taxes of category S.", most=32)
+    ] = STANDARD_CLASS
     name: Annotated[str | None, human_name("What documents call it, after the plan's name; by default, the key in words.")] = None
     names: Annotated[tuple[tuple[str, str], ...], PriceNames("The name in languages in which it differs, by their codes.")] = ()
 
@@ -214,7 +215,7 @@ class Price(Record, ABC):
             yield from _misfits_of_entries(taken, given)
         if "buckets" in given:
             for name in NOT_WITH_BUCKETS & set(given):
-                yield name, "not-with-buckets", f"a price with buckets has no {name}"
+                yield name, "not-with-buckets", f"a price with `buckets` has no `{name}`"
         if "group_by" in given:
             yield from _misfits_of_groups(taken)
         minimum, maximum = taken.get("minimum"), taken.get("maximum")
@@ -404,7 +405,8 @@ def may_bill_the_same(one: Price, other: Price) -> bool:
 def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
     if taken.get("timing") == Timing.ADVANCE:
         if taken.get("aggregation") not in (None, *GROWING):
-            yield "timing", "not-as-recorded", f"only {', '.join(GROWING)} can be charged as usage is recorded"
+            growing = ", ".join(f"`{each}`" for each in GROWING)
+            yield "timing", "not-as-recorded", f"only {growing} can be charged as usage is recorded"
         if "credits" in given:
             yield "credits", "not-as-recorded", "units that credits pay for are charged when the period is over"
     if "meter" not in given:
@@ -413,30 +415,30 @@ def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Itera
         yield "aggregation", "meter-without-aggregation", "a meter needs an aggregation"
     if taken.get("aggregation") == Aggregation.DAILY_LEVEL:
         for name in (name for name in NOT_WITH_DAYS if taken.get(name)):
-            yield name, "not-with-daily-level", f"a price of daily levels has no {name}"
+            yield name, "not-with-daily-level", f"a price of daily levels has no `{name}`"
         if taken.get("proration", Proration.DAY) != Proration.DAY:
             yield "proration", "not-with-daily-level", "daily levels are prorated by days"
     if "group_by" in given and taken.get("aggregation") in KEPT:
         yield "group_by", "not-with-levels", "levels hold until the next one, so the levels of all groups would never end"
     if taken.get("aggregation") == Aggregation.COUNT and "property" in taken:
-        yield "property", "not-used", "aggregation count does not use property"
+        yield "property", "not-used", "a price of the aggregation `count` has no `property`"
 
 
 def _misfits_of_entries(taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
     if taken.get("billed_by") != BilledBy.ENTRIES:
         if "entries" in given:
-            yield "entries", "not-used", "only a price that is billed by entries uses entries"
+            yield "entries", "not-used", "only a price that is billed by entries has `entries`"
         return
     if "entries" not in given:
-        yield "entries", "required", "a price that is billed by entries needs entries, with the rate"
+        yield "entries", "required", "a price that is billed by entries needs `entries`, with the rate"
     if taken.get("aggregation", Aggregation.SUM) != Aggregation.SUM:
         yield "aggregation", "not-by-entries", "the usage of entries is the sum of their quantities"
     for field_name, why in NOT_WITH_ENTRIES.items():
         if field_name in given:
-            yield field_name, "not-by-entries", f"a price that is billed by entries has no {field_name}: {why}"
+            yield field_name, "not-by-entries", f"a price that is billed by entries has no `{field_name}`: {why}"
 
 
 def _misfits_of_groups(taken: Mapping[str, Any]) -> Iterator[Misfit]:
     for field_name, why in NOT_WITH_GROUPS.items():
         if taken.get(field_name):
-            yield field_name, "not-with-groups", f"a price with group_by has no {field_name}: {why}"
+            yield field_name, "not-with-groups", f"a price with `group_by` has no `{field_name}`: {why}"

@@ -148,7 +148,7 @@ def _read(data: Any, pointer: str, field_errors: list[FieldError]) -> Price | No
     field_errors += unknown_fields(data, FIELDS, pointer, "a price has")
     given = {name: value for name, value in data.items() if value is not None}
     missing = [name for name in ("kind", "model") if name not in given]
-    field_errors += [FieldError(f"{pointer}/{name}", "required", f"{name} is required") for name in missing]
+    field_errors += [FieldError(f"{pointer}/{name}", "required", f"`{name}` is required") for name in missing]
     chosen = take_fields([FIELDS["kind"], FIELDS["model"]], given, pointer, field_errors)
     if len(chosen) < 2:
         return None
@@ -170,13 +170,16 @@ def _misused_fields(shape: Shape[Price], kind: PriceKind, given: Mapping[str, An
     model = shape.declared.model
     for field in shape.fields:
         if field.required and field.name not in given:
-            is_common = field.name in COMMON
-            yield field.name, "required", f"{field.name} is required" if is_common else f"model {model} needs {field.name}"
+            yield field.name, "required", _requirement(model, field.name, is_common=field.name in COMMON)
     for name in (name for name in given if name in FIELDS):
         if name in USAGE_FIELDS and kind != PriceKind.USAGE:
-            yield name, "not-used", f"kind {kind} does not use {name}"
+            yield name, "not-used", f"a price of kind `{kind}` has no `{name}`"
         elif name == "credits" and name not in shape.names:
-            payable = ", ".join(sorted(model for model, each in SHAPES.items() if name in each.names))
-            yield name, "credits-not-for-model", f"credits cannot pay for model {model}, only for {payable}"
+            payable = " or ".join(f"`{model}`" for model, each in SHAPES.items() if name in each.names)
+            yield name, "credits-not-for-model", f"credits cannot pay for a price of model `{model}`, only for {payable}"
         elif name not in shape.names:
-            yield name, "not-used", f"model {model} does not use {name}"
+            yield name, "not-used", f"a price of model `{model}` has no `{name}`"
+
+
+def _requirement(model: str, name: str, *, is_common: bool) -> str:
+    return f"`{name}` is required" if is_common else f"a price of model `{model}` needs `{name}`"

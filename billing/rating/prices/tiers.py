@@ -80,10 +80,10 @@ class Tiers(Value):
         field_errors += unknown_fields(value, TIER_FIELDS, pointer, "a tier has")
         for name in value.keys() & TIER_FIELDS - self.shape.names:
             if value[name] is not None:
-                detail = f"the tiers of model {self.model} do not use {name}"
+                detail = f"a tier of a price of model `{self.model}` has no `{name}`"
                 field_errors.append(FieldError(f"{pointer}/{name}", "not-used", detail))
         if value.get(self.column) is None and value.get("flat_amount") is None:
-            detail = f"a tier needs {self.column} or flat_amount"
+            detail = f"a tier needs `{self.column}` or `flat_amount`"
             field_errors.append(FieldError(f"{pointer}/{self.column}", "required", detail))
         taken = take_fields(self.shape.fields, value, pointer, field_errors)
         return self.shape.make({self.column: Decimal(0), **taken}) if len(field_errors) == before else None
@@ -100,7 +100,7 @@ def _misplaced_tiers(tiers: Sequence[Tier], pointer: str) -> Iterator[FieldError
         at = f"{pointer}/{index}/up_to"
         if last and tier.up_to is not None:
             above = decimal_text(tier.up_to)
-            yield FieldError(at, "no-last-tier", f"no tier prices units above {above}: the last tier must have up_to null")
+            yield FieldError(at, "no-last-tier", f"no tier prices units above {above}: the last tier has no `up_to`")
         if not last and tier.up_to is None:
             yield FieldError(at, "tier-overlap", f"tier {index} has no upper end, so tier {index + 1} overlaps it")
         if tier.up_to is None:

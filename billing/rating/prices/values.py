@@ -18,8 +18,11 @@ from billing.rating.values import NewInterval
 from ledger.records import Field, Record, Shape, shape_of
 from ledger.values import (
     COMPONENT_NAME,
+    COMPONENT_NAME_RULE,
     CREDIT_TYPE,
+    CREDIT_TYPE_RULE,
     RATE_CODE,
+    RATE_CODE_RULE,
     Boolean,
     Choice,
     FieldError,
@@ -39,6 +42,8 @@ MAX_FILTER_VALUES = 100
 MAX_FILTER_CHARACTERS = 200
 MAX_FREE_EVENTS = 2**53 - 1
 MAX_PROPERTY_CHARACTERS = 64
+KEY = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
+KEY_RULE = "1 to 64 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
 
 
 class Worded(Value):
@@ -64,12 +69,12 @@ class Worded(Value):
 def one_of(choices: Iterable[str], text: str = "") -> Worded:
     """One of the members of an enumeration."""
     choice = Choice(choices, text)
-    return Worded(choice, "choice", f"must be one of {', '.join(choice.choices)}")
+    return Worded(choice, "choice", f"must be one of {', '.join(f'`{each}`' for each in choice.choices)}")
 
 
-def name(pattern: str, text: str = "", *, most: int = 64) -> Worded:
-    """A name that must match a pattern."""
-    return Worded(Text(text, most=most, least=1, pattern=pattern), "format", f"must match {pattern}")
+def name(pattern: str, rule: str, text: str = "", *, most: int = 64) -> Worded:
+    """A name that must match a pattern; the rule says it in words, as in "must be RULE"."""
+    return Worded(Text(text, most=most, least=1, pattern=pattern), "format", f"must be {rule}")
 
 
 def property_name(text: str = "") -> Worded:
@@ -323,7 +328,7 @@ class ObjectOfPrice(Value):
         for field in self.shape.fields:
             taken |= take_fields([field], value, pointer, field_errors)
             if field.required and value.get(field.name) is None:
-                field_errors.append(FieldError(f"{pointer}/{field.name}", "required", f"{self.needs} {field.name}"))
+                field_errors.append(FieldError(f"{pointer}/{field.name}", "required", f"{self.needs} `{field.name}`"))
             if len(field_errors) > before:
                 return None
         return None if unknown or self._misfits(taken, pointer, field_errors) else self.shape.make(taken)
@@ -340,7 +345,7 @@ class IntervalOfPrice(ObjectOfPrice):
     """The interval of a price that is billed more often than its plan."""
 
     def __init__(self, text: str) -> None:
-        detail = "must be an object with unit, and count unless it is 1"
+        detail = "must be an object with `unit`, and `count` unless it is 1"
         super().__init__(text, NewInterval, whose="an interval has", needs="an interval needs", detail=detail)
 
     def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Interval | None:
@@ -352,7 +357,7 @@ class IntervalOfPrice(ObjectOfPrice):
 class CreditPrice(Record):
     """The customer's holder pays for units in credits first; the invoice charges the rest."""
 
-    credit_type: Annotated[str, name(CREDIT_TYPE.pattern, "Which credits.", most=32)] = "credits"
+    credit_type: Annotated[str, name(CREDIT_TYPE.pattern, CREDIT_TYPE_RULE, "Which credits.", most=32)] = "credits"
     per_unit: Annotated[Decimal, CreditsPerUnit("Credits per unit or package, above 0.")]
     also_spent: Annotated[
         bool | None,
@@ -371,7 +376,7 @@ class CreditsOfPrice(ObjectOfPrice):
     """The credits that pay for units of a price."""
 
     def __init__(self, text: str) -> None:
-        detail = "must be an object with per_unit, and credit_type unless it is credits"
+        detail = "must be an object with `per_unit`, and `credit_type` unless it is credits"
         super().__init__(text, CreditPrice, whose="credits have", needs="credits need", detail=detail)
 
 
@@ -386,11 +391,16 @@ class BilledBy(StrEnum):
 class RatedEntries(Record):
     """The entries of the customer's holder whose quantity a usage price bills: spends and captures by a rate."""
 
-    credit_type: Annotated[str, name(CREDIT_TYPE.pattern, "Which credits the rate costs.", most=32)] = "credits"
-    rate: Annotated[str, name(RATE_CODE.pattern, "The rate of the spends, holds and captures.")]
+    credit_type: Annotated[str, name(CREDIT_TYPE.pattern, CREDIT_TYPE_RULE, "Which credits the rate costs.", most=32)] = "credits"
+    rate: Annotated[str, name(RATE_CODE.pattern, RATE_CODE_RULE, "The rate of the spends, holds and captures.")]
     component: Annotated[
         str | None,
-        name(COMPONENT_NAME.pattern, "One component of the rate; by default, all its components together.", most=40),
+        name(
+            COMPONENT_NAME.pattern,
+            COMPONENT_NAME_RULE,
+            "One component of the rate; by default, all its components together.",
+            most=40,
+        ),
     ] = None
 
 
@@ -398,7 +408,7 @@ class EntriesOfPrice(ObjectOfPrice):
     """The entries that a price bills."""
 
     def __init__(self, text: str) -> None:
-        detail = "must be an object with rate, and optionally component, and credit_type unless it is credits"
+        detail = "must be an object with `rate`, and optionally `component`, and `credit_type` unless it is credits"
         super().__init__(text, RatedEntries, whose="entries have", needs="entries need", detail=detail)
 
 
@@ -444,13 +454,13 @@ class ConversionOfPrice(ObjectOfPrice):
     """The conversion of a usage price's quantity."""
 
     def __init__(self, text: str) -> None:
-        detail = "must be an object with divide_by or multiply_by, and optionally rounding and decimals"
+        detail = "must be an object with `divide_by` or `multiply_by`, and optionally `rounding` and `decimals`"
         super().__init__(text, Conversion, whose="a conversion has", needs="a conversion needs", detail=detail)
 
     def _misfits(self, taken: Mapping[str, Any], pointer: str, field_errors: list[FieldError]) -> bool:
         before = len(field_errors)
         if sum(name in taken for name in FACTORS) != 1:
-            detail = f"a conversion has either {' or '.join(FACTORS)}"
+            detail = f"a conversion has either {' or '.join(f'`{each}`' for each in FACTORS)}"
             field_errors.append(FieldError(f"{pointer}/divide_by", "one-of", detail))
         if taken.get("decimals") and taken.get("rounding", Rounding.NONE) == Rounding.NONE:
             field_errors.append(FieldError(f"{pointer}/decimals", "not-used", "a conversion without rounding has no decimals"))
@@ -465,7 +475,7 @@ BUCKET_AMOUNTS: Final = ("unit_amount", "rate")
 class Bucket(Record):
     """The events with some properties, at a price of their own. An event belongs to the first bucket that takes it."""
 
-    key: Annotated[str, name(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", "The name of the bucket within the price.")]
+    key: Annotated[str, name(KEY, KEY_RULE, "The name of the bucket within the price.")]
     filters: Annotated[Filters, EventFilters("The properties that an event of the bucket has, at least one.")]
     unit_amount: Annotated[Decimal | None, Charged("Money per unit or package.")] = None
     rate: Annotated[Decimal | None, Charged("Percent.")] = None
@@ -508,7 +518,7 @@ class Buckets(Value):
         field_errors += unknown_fields(item, self.shape.names, at, "a bucket of this model has")
         for needed in ("key", "filters", self.column):
             if not item.get(needed):
-                field_errors.append(FieldError(f"{at}/{needed}", "required", f"a bucket needs {needed}"))
+                field_errors.append(FieldError(f"{at}/{needed}", "required", f"a bucket needs `{needed}`"))
         taken = take_fields(self.shape.fields, item, at, field_errors)
         return self.shape.make(taken) if len(field_errors) == before else None
 

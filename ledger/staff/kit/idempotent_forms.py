@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django import forms
 from django.contrib import messages
+from django.forms.utils import pretty_name
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -44,6 +45,7 @@ from ledger.operators import additions, staff_log
 from ledger.records import Field, Nested, Record, Shape, shape_of
 from ledger.staff import approvals
 from ledger.staff.approvals import NoStake, StakeRule
+from ledger.staff.kit.fault_words import label_of, say_labels, words_within
 from ledger.staff.kit.form_fields import Display, TextInput, as_json, as_typed, made
 from ledger.staff.kit.money_fields import HasCurrency, money
 from ledger.staff.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
@@ -234,10 +236,18 @@ class KeyedForm(ReasonForm):
 
     def _at_its_row(self, name: str | None, error: FieldError) -> str:
         """Return the fault as a sentence; mark the cell to which it belongs."""
-        field, detail = self.fields.get(name or ""), sentence(error.detail)
+        field, detail = self.fields.get(name or ""), sentence(say_labels(error.detail, self.words_at(name or "")))
         if name is None or not isinstance(field, RowsField):
             return detail
         return field.fault_at(unescaped(self.parts_within(name, error.pointer)), self._typed_rows(name, field), detail)
+
+    def words_at(self, name: str) -> dict[str, str]:
+        """Return what the form calls the names that a fault at a field may have; the field's own columns and choices first."""
+        words: dict[str, str] = {}
+        for each in self.fields.values():
+            words |= words_within(each)
+        words |= {own: label_of(each) for own, each in self.fields.items()}
+        return words | (words_within(self.fields[name]) if name in self.fields else {})
 
     def parts_within(self, name: str, pointer: str) -> Sequence[str]:
         """Return the parts of a fault's pointer within the value of a field."""
@@ -308,6 +318,14 @@ class RequestForm(KeyedForm, Generic[RecordT]):
         within = (name for name, own in self.pointers.items() if pointer and own.startswith(f"{pointer}/"))
         return super().field_of(pointer) or next(within, None)
 
+    def words_at(self, name: str) -> dict[str, str]:
+        """Return also the names that the request has beside the form's fields, in words."""
+        beside = {each: pretty_name(each) for each in names_of(self.shape)}
+        shown = {pointer: self.fields[own] for own, pointer in self.pointers.items() if own in self.fields}
+        named = {pointer.rpartition("/")[2]: label_of(field) for pointer, field in shown.items()}
+        within = words_within(self.fields[name]) if name in self.fields else {}
+        return beside | super().words_at("") | named | within
+
     def parts_within(self, name: str, pointer: str) -> Sequence[str]:
         """Return the parts of a fault's pointer within the value of a field."""
         own = self.pointers.get(name, f"/{name}")
@@ -365,6 +383,15 @@ def declared_at(shape: Shape[Any], pointer: str) -> Field:
         if rest and isinstance(declared_field.value, Nested)
         else declared_field
     )
+
+
+def names_of(shape: Shape[Any]) -> set[str]:
+    """Return the names of a request's fields, and of those of the objects and lists in it."""
+    names: set[str] = set()
+    for each in shape.fields:
+        inner = getattr(each.value, "shape", None) or getattr(getattr(each.value, "child", None), "shape", None)
+        names |= {each.name} | (names_of(inner) if isinstance(inner, Shape) else set())
+    return names
 
 
 def rule_at(shape: Shape[Any], pointer: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from django import forms
 from jsonschema import Draft202012Validator
 
+import billing.admin.order_forms.fields  # noqa: F401 - registers the fields of values that prices have
 from billing.admin.order_forms import prices as price_form
 from billing.admin.prose import price_sentence
 from billing.models import Price as PriceRow
