@@ -60,8 +60,8 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     try:
         figures = _read(request, this_month, given)
     except Invalid as invalid:
-        messages.error(request, f"There is no report of “{(given or '')[:20]}”: {invalid.facts['detail']}.")
         if given is not None:
+            messages.error(request, f"There is no report of “{given[:20]}”: {invalid.facts['detail']}.")
             return HttpResponseRedirect(reverse("admin:ledger_month_end"))
         figures = Month(month_before(this_month), is_final=False, as_of=BEGINNING, sections=())
     form = request.GET.get("format", "")

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.apps import apps
 from django.db import transaction
+from django.db.models.signals import pre_save
 from django.utils import timezone
 
 from billing.documents import credit_notes
@@ -178,10 +179,25 @@ def _record_payments(ref: str, company: Company, now: datetime) -> None:
             continue
         paid_at = datetime.combine(invoice.issue_date, datetime.min.time(), UTC) + timedelta(days=days, hours=10)
         if paid_at < now:
-            record_payment(
-                invoice=invoice.pk, payment=f"TRF-{invoice.number}", amount_minor=invoice.amount_remaining_minor, paid_at=paid_at,
-                reference=f"{company.name}, {invoice.number}", actor=ACTOR,
-            )  # fmt: skip
+            with _recorded_at(paid_at):
+                record_payment(
+                    invoice=invoice.pk, payment=f"TRF-{invoice.number}", amount_minor=invoice.amount_remaining_minor,
+                    paid_at=paid_at, reference=f"{company.name}, {invoice.number}", actor=ACTOR,
+                )  # fmt: skip
+
+
+@contextmanager
+def _recorded_at(instant: datetime) -> Iterator[None]:
+    """Inside the block, payments are on record since that instant: what none on record paid was unpaid at the end of a month."""
+
+    def set_time(instance: InvoicePayment, **signal: Any) -> None:
+        instance.recorded_at = instant
+
+    pre_save.connect(set_time, sender=InvoicePayment)
+    try:
+        yield
+    finally:
+        pre_save.disconnect(set_time, sender=InvoicePayment)
 
 
 def _leave_open(now: datetime) -> None:

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
+from billing.books.month_documents import receivables_of
 from billing.documents.printing import invoice_pdf
 from billing.generator.options import Options
 from billing.generator.run import generate
@@ -91,6 +92,8 @@ def test_its_history_has_its_own_times_and_is_whole() -> None:
     months = [month.astimezone(ZoneInfo(sales.ZONE)).date() for month in sales.months_until(now)]
     revenue = monthly_by_plan_until(months[-1], months=len(months))
     assert {(month, plan) for month, plan, _ in revenue} >= {(month, PLAN) for month in months}
+    unpaid = {row.customer for row in receivables_of(months[-2]) if row.unpaid_minor}
+    assert unpaid == {"CUST-HARBOR", "CUST-ATLAS", "CUST-ORCHID"}
     call_command("audit_ledger", stdout=StringIO())
     call_command("generate_invoices", "--check", stdout=StringIO())
 

@@ -400,6 +400,16 @@ def test_the_page_of_a_new_ledger_shows_the_month_that_has_begun():
 
 
 @pytest.mark.django_db
+def test_the_page_of_a_ledger_whose_entries_are_not_counted_yet_says_so():
+    use_case("grant", "ada", "a1", amount=1_000)
+    page = " ".join(operator().get("/admin/ledger/account/month-end/").content.decode().split())
+    assert "No entries are counted yet, so there are no figures. The worker counts them every minute." in page
+    assert "None" not in page.partition('id="content-main"')[2].partition("</div>")[0]
+    assert "Nothing was granted" not in page
+    assert "There is no report" not in page
+
+
+@pytest.mark.django_db
 def test_the_page_writes_credits_in_the_unit_of_their_type(at_noon_of):
     CreditType.objects.create(code=TYPE, name="US dollars", unit="USD", scale=2)
     write_history(at_noon_of)
