@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.admin.cells import list_url
+from billing.admin.run_sentences import why_not_billed
 from billing.generator.run.outcomes import RunOutcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import Customer, Invoice, Run, RunResult, ScheduledTask, Subscription, SuspendedBilling, VatCheck, VatLookup
@@ -59,7 +60,7 @@ def _list_suspended() -> list[Attention]:
     subscription = Subscription.objects.filter(pk=first.subscription_id).first()
     ref = subscription.ref if subscription else first.subscription_id
     noun = "subscription is" if many == "1" else "subscriptions are"
-    text = f"{many} {noun} suspended from billing until a person resumes it, such as {ref}: {first.reason}."
+    text = f"{many} {noun} suspended from billing until a person resumes it, such as {ref}: {why_not_billed(first.reason)}."
     all_of_them = f"{reverse('admin:billing_subscription_changelist')}?suspended=yes"
     url = row_url(Subscription, first.subscription_id) if many == "1" else all_of_them
     return [Attention(tone="danger", text=text, url=url, action="Resume billing" if many == "1" else "Show them")]
@@ -90,7 +91,7 @@ def _runs() -> list[Attention]:
         text = f"Invoicing failed {instant_words(bad[0].started_at)}: its last run stopped with an error."
         if first is not None:
             noun = "subscription" if failed == "1" else "subscriptions"
-            text = f"Invoicing failed for {failed} {noun}, such as {first.subscription_ref}: {first.detail}"
+            text = f"Invoicing failed for {failed} {noun}, such as {first.subscription_ref}: {why_not_billed(first.detail)}"
         found.append(Attention(tone="danger", text=text, url=row_url(Run, bad[0].pk), action="See what failed"))
     if stuck:
         text = f"A run of the invoice generator on {stuck[0].host} began {instant_words(stuck[0].started_at)} and has not ended."

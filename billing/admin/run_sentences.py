@@ -1,5 +1,6 @@
 """The results of a run of the invoice generator, in sentences."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -29,6 +30,21 @@ OUTCOMES: Final = {
     "conflict": ("{} met a period that was billed already", "{} met a period that was billed already"),
 }
 """Results of subscriptions without an invoice, for one and for several."""
+
+SUSPENDED: Final = {
+    "amount-too-large": "an amount is larger than an invoice can have",
+    "date-out-of-range": "a date lies outside the years 2000 to 2200",
+    "quantity-too-large": "a quantity is larger than a line can have",
+    "told-twice": "spends and usage events tell the same use",
+    "too-many-groups": "the usage of a price has too many groups",
+    "too-many-lines": "an invoice would have too many lines",
+    "too-many-lines-per-day": "too many lines would begin on the same day",
+    "too-many-periods": "too many periods would be billed at once",
+    "too-many-usage-periods": "too many periods of usage would be billed at once",
+    "unusual-amount": "the amount is far above the usual one",
+}
+"""Why billing of a subscription was suspended, by the reason that is recorded."""
+NAME_OF_EXCEPTION: Final = re.compile(r"^\w+: ")
 
 
 def run_sentences(run: Run) -> list[str]:
@@ -101,6 +117,13 @@ def _duration(seconds: float) -> str:
 def words(name: str) -> str:
     """Return a name of the generator in words."""
     return name.replace("_", " ")
+
+
+def why_not_billed(detail: str) -> str:
+    """Return in words why a subscription was not billed: a reason, or an error without the name that Python gives it."""
+    if detail in SUSPENDED:
+        return SUSPENDED[detail]
+    return NAME_OF_EXCEPTION.sub("", detail) if " " in detail else detail.replace("-", " ")
 
 
 def outcome_words(run: Run) -> str:

@@ -1,9 +1,8 @@
 """Pages of the invoice generator's runs, with the outcomes that need attention."""
 
-import re
 from collections.abc import Callable, Collection
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -17,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from billing.admin import year
 from billing.admin.cells import credits_text, money, pairs, subscription_link
-from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
+from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, why_not_billed, words
 from billing.generator.run.outcomes import RunOutcome
 from billing.models import Run, RunResult, Subscription
 from billing.permissions import VIEW_RUN
@@ -188,12 +187,9 @@ def _outcomes_table(outcomes: list[RunResult]) -> dict[str, Any]:
     )
 
 
-NAME_OF_EXCEPTION: Final = re.compile(r"^\w+: ")
-
-
 def _detail(row: RunResult) -> SafeString | str:
-    """Return why, in words: the name of a Python exception stands only in the folded trace."""
-    why = NAME_OF_EXCEPTION.sub("", row.detail) if " " in row.detail else row.detail.replace("-", " ")
+    """Return why, in words, over the trace of an error."""
+    why = why_not_billed(row.detail)
     if not row.traceback:
         return why
     return format_html(

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from billing import reads
 from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, money_column, plan_link, subscription_link
 from billing.admin.prose import change_words, every, price_sentence
+from billing.admin.run_sentences import why_not_billed
 from billing.generator.state.plan_budgets import ComparedBudget, compare_budgets
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Price, Subscription
 from billing.orders.plans import price_of
@@ -162,7 +163,9 @@ def plan_cell(row: SubscriptionRow, name: str) -> SafeString:
 
 
 def _state(row: SubscriptionRow) -> str:
-    return row.state if row.suspended_reason is None else f"{row.state}, billing suspended: {row.suspended_reason}"
+    return (
+        row.state if row.suspended_reason is None else f"{row.state}, billing suspended: {why_not_billed(row.suspended_reason)}"
+    )
 
 
 def charges_table(subscription: Subscription) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from billing.admin.order_forms.amendments import WAYS, amend_view
 from billing.admin.order_forms.customers import give_coupon_view, take_coupon_view
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import every
+from billing.admin.run_sentences import why_not_billed
 from billing.admin.search import customers_of
 from billing.admin.subscription_tables import (
     amendments_table,
@@ -118,7 +119,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     trial = _contract_time("Trial ends", "trial_end")
     ends = _contract_time("Ends", "now.ends_at")
     next_due = _contract_time("Next due", "now.due_at", without="nothing")
-    billing_suspended = Column("Billing suspended", lambda row: row.now.suspended_reason or "")
+    billing_suspended = Column("Billing suspended", lambda row: why_not_billed(row.now.suspended_reason or ""))
 
     list_display = (
         "ref", "customer_cell", "plan_cell", "state_label", "monthly", "started_day", "due_day", "billing_suspended",
@@ -352,7 +353,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             about=row,
             title=f"Resume the billing of {row.ref}",
             button="Resume billing",
-            explanation=f"The generator suspended billing: “{row.now.suspended_reason}”. "
+            explanation=f"The generator suspended billing: {why_not_billed(row.now.suspended_reason)}. "
             "After you resume billing, the next run bills the subscription."
             if row.now.suspended_reason
             else "Billing is not suspended.",
@@ -456,7 +457,7 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
     elif row.ends_at is not None:
         sentences.append(f"It {'ended' if row.state == 'ended' else 'ends'} {instant_words(row.ends_at, zone)}.")
     if row.suspended_reason is not None:
-        sentences.append(f"Billing is suspended until a person resumes it: {row.suspended_reason}.")
+        sentences.append(f"Billing is suspended until a person resumes it: {why_not_billed(row.suspended_reason)}.")
     return sentences
 
 

@@ -129,7 +129,7 @@ def test_a_run_of_the_generator_shows_its_total_and_the_outcomes(show):
         options={"workers": 4, "only": "all"},
         summary=summary,
     )
-    for ref, outcome, detail in ((refs[0], "failed", "ValueError: no such meter"), (refs[1], "suspended", "amount-unusual")):
+    for ref, outcome, detail in ((refs[0], "failed", "ValueError: no such meter"), (refs[1], "suspended", "unusual-amount")):
         RunResult.objects.create(run_id=run.pk, subscription_ref=ref, outcome=outcome, detail=detail)
     shown = show("admin-run", f"/admin/billing/run/{run.pk}/change/", height=1080)
     assert "367,854.60 EUR" in shown

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.urls import get_resolver
 
 from billing.admin.order_forms import prices
+from billing.admin.run_sentences import SUSPENDED, why_not_billed
 from billing.rating.prices.price import MODELS, PriceKind
 from billing.rating.prices.reading import FIELDS, PriceInvalid, parse_price
 from ledger.records import Shape, shape_of
@@ -102,6 +103,15 @@ def test_no_price_that_fits_badly_is_refused_in_names_of_the_api():
     assert len(said) > 60
     assert "A price of model “per unit” has no “Free events”." in said
     assert "A price of kind “every period” has no “Meter”." in said
+
+
+def test_each_reason_to_suspend_billing_is_said_in_words():
+    limits = ast.parse((settings.BASE_DIR / "billing/generator/difference/run_limits.py").read_text())
+    calls = [node for node in ast.walk(limits) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    reasons = {text_of(call.args[0]) for call in calls if call.func.id == "OutOfBounds"}  # type: ignore[attr-defined]
+    assert reasons == SUSPENDED.keys()
+    assert why_not_billed("unusual-amount") == "the amount is far above the usual one"
+    assert why_not_billed("ValueError: too long") == "too long"
 
 
 def test_names_that_the_form_does_not_know_stay_as_they_were_typed():

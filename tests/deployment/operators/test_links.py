@@ -268,7 +268,7 @@ def billing_of_everything() -> list[str]:
     retired = change_plan_sale(plan=PlanFactory(code="yesteryear", prices=[recurring()]).code, on_sale=False)
     VatLookup.objects.create(customer_id=owner.pk, vat_id="DE999999999", outcome="valid", asked_at=now)
     SubscriptionFactory(ref="WAITING-1", plan=PlanFactory(prices=[recurring()]).code, started_at=now, starts_when_paid=True)
-    SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
+    SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="unusual-amount")
     run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
     RunResult.objects.create(run_id=run.pk, subscription_ref="SUB-1234", outcome="failed", detail="ValueError")
     services.grant(holder_id="ada", amount=1, idempotency_key="ada", actor="key:shop")

@@ -114,7 +114,7 @@ def test_credits_that_expired_long_ago_and_are_not_booked_are_named(client):
 
 def test_what_billing_is_stuck_at_is_named_the_worst_first_with_links(client):
     subscription = SubscriptionFactory()
-    SuspendedBilling.objects.create(subscription_id=subscription.pk, reason="amount-unusual")
+    SuspendedBilling.objects.create(subscription_id=subscription.pk, reason="unusual-amount")
     now = datetime.now(UTC)
     bad = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=at(2, 1), finished_at=now, exit_code=3)
     RunResult.objects.create(run_id=bad.pk, subscription_ref="SUB-7", outcome="failed", detail="ValueError: too long")
@@ -129,12 +129,10 @@ def test_what_billing_is_stuck_at_is_named_the_worst_first_with_links(client):
 
     found = attention_items(home_page(client))
 
+    stopped = "1 subscription is suspended from billing until a person resumes it"
     expected = [
-        (
-            "danger",
-            f"1 subscription is suspended from billing until a person resumes it, such as {subscription.ref}: amount-unusual.",
-        ),
-        ("danger", "Invoicing failed for 1 subscription, such as SUB-7: ValueError: too long"),
+        ("danger", f"{stopped}, such as {subscription.ref}: the amount is far above the usual one."),
+        ("danger", "Invoicing failed for 1 subscription, such as SUB-7: too long"),
         ("danger", "The last audit, 5 hours ago, found violations or failed: see the worker's log."),
         ("warning", f"1 draft is past the grace and not finalised, such as that of {subscription.ref}."),
     ]
