@@ -7,7 +7,7 @@ from math import floor
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from billing.auditing import consistency
 from billing.generator.state import overage, plan_budgets
@@ -88,6 +88,14 @@ def test_a_life_that_is_canceled_ahead_adds_up_once_its_end_has_come() -> None:
     """What was charged in advance beyond its end is given back then, and not before; the life 3 is charged enough of it."""
     with alone():
         CanceledLife(3).run()
+
+
+def test_the_audit_of_a_life_may_take_as_long_as_it_takes() -> None:
+    with alone():
+        life = LifeSimulator(2)
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL statement_timeout = '1ms'")
+        life.audit()
 
 
 # Controls: a rule is broken, and lives notice -----------------------------------------------------------
