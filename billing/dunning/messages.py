@@ -39,6 +39,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "invoice": "Invoice",
         "amount_due": "To pay",
         "due_on": "Due",
+        "account_holder": "Account holder",
         "reference": "Reference",
         "regards": "Kind regards",
     },
@@ -58,6 +59,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "invoice": "Rechnung",
         "amount_due": "Zu zahlen",
         "due_on": "Zahlbar bis",
+        "account_holder": "Kontoinhaber",
         "reference": "Verwendungszweck",
         "regards": "Mit freundlichen Grüßen",
     },
@@ -133,6 +135,7 @@ def _rows(invoice: Invoice, seller: dict[str, str], facts: dict[str, Any], texts
     """Return what a customer needs to pay an invoice, as label and text."""
     rows = [
         (texts["invoice"], facts["number"]), (texts["amount_due"], facts["amount"]), (texts["due_on"], facts["due"]),
+        (texts["account_holder"], seller["name"] if seller.get("iban") else ""),
         ("IBAN", grouped(seller.get("iban", ""))), ("BIC", seller.get("bic", "") if seller.get("iban") else ""),
         (texts["reference"], facts["number"] if seller.get("iban") else ""),
     ]  # fmt: skip

@@ -81,17 +81,22 @@ def subscription_of(number: int) -> str:
     return f"SUB-{1001 + number}"
 
 
-def _fee(amount: str, key: str = "base", model: str = "flat") -> dict[str, Any]:
-    return {"key": key, "kind": "recurring", "timing": "advance", "model": model, "unit_amount": amount, "tax_rate": VAT}
+def _fee(
+    amount: str, key: str = "base", model: str = "flat", *, name: str = "base fee", german: str = "Grundgebühr"
+) -> dict[str, Any]:
+    return {
+        "key": key, "name": name, "names": {"de": german}, "kind": "recurring", "timing": "advance", "model": model,
+        "unit_amount": amount, "tax_rate": VAT,
+    }  # fmt: skip
 
 
 USAGE: Final[dict[str, Any]] = {
-    "key": "tokens", "kind": "usage", "timing": "arrears", "model": "unit", "unit_amount": "0.00002", "free_units": "1000000",
-    "meter": METER, "aggregation": "sum", "tax_rate": VAT,
+    "key": "tokens", "names": {"de": "Token"}, "kind": "usage", "timing": "arrears", "model": "unit", "unit_amount": "0.00002",
+    "free_units": "1000000", "meter": METER, "aggregation": "sum", "tax_rate": VAT,
 }  # fmt: skip
 PLANS: Final[dict[str, dict[str, Any]]] = {
     "solo": {"name": "Solo", "prices": [_fee("19.00")]},
-    PLAN: {"name": "Team", "prices": [_fee("99.00"), _fee("12.00", "seats", "unit"), USAGE]},
+    PLAN: {"name": "Team", "prices": [_fee("99.00"), _fee("12.00", "seats", "unit", name="seats", german="Plätze"), USAGE]},
     "scale": {"name": "Scale", "prices": [_fee("499.00"), USAGE]},
     "studio": {
         "name": "Studio",
@@ -101,8 +106,22 @@ PLANS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 PACKS: Final[tuple[dict[str, Any], ...]] = (
-    {"code": "tokens-10k", "name": "10,000 tokens", "credits": 10_000, "bonus": 500, "price_minor": 1_900},
-    {"code": "tokens-50k", "name": "50,000 tokens", "credits": 50_000, "bonus": 5_000, "price_minor": 7_900},
+    {
+        "code": "tokens-10k",
+        "name": "10,000 tokens",
+        "names": {"de": "10.000 Token"},
+        "credits": 10_000,
+        "bonus": 500,
+        "price_minor": 1_900,
+    },
+    {
+        "code": "tokens-50k",
+        "name": "50,000 tokens",
+        "names": {"de": "50.000 Token"},
+        "credits": 50_000,
+        "bonus": 5_000,
+        "price_minor": 7_900,
+    },
 )
 COUPONS: Final[tuple[dict[str, Any], ...]] = (
     {"code": "WELCOME-20", "kind": "percentage", "value": Decimal(20), "duration": "once"},

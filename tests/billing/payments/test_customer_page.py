@@ -566,7 +566,7 @@ def test_a_mail_has_the_amount_the_account_and_a_button(mailed: tuple[Invoice, E
     invoice, mail = mailed
     [(html, kind)] = [(str(part), kind) for part, kind in mail.alternatives]
     assert kind == "text/html"
-    for text in (str(invoice.number), "49.17 EUR", "DE89 3704 0044 0532 0130 00", "Due"):
+    for text in (str(invoice.number), "49.17 EUR", "DE89 3704 0044 0532 0130 00", "Due", "Account holder"):
         assert text in html
         assert text in mail.body
     assert ("Pay now" in html, "Pay here: https://shop.example/c/steps/pay-" in mail.body) == (True, True)
