@@ -223,3 +223,25 @@ def test_each_task_that_people_ask_for_has_a_guide_that_begins_with_what_it_does
     title, purpose = re.match(r"# (.+)\n\n(.+)\n", (GUIDES / f"{task}.md").read_text()).groups()  # type: ignore[union-attr]
     assert title.replace('"', "")
     assert purpose.endswith((".", ":")), purpose
+
+
+LANGUAGES = ["curl", "Python", "TypeScript", "Django"]
+TABS = re.compile(r'(?:^=== "[^"]+"\n\n(?:(?: {4}.*)?\n)+)+', re.MULTILINE)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_example_with_tabs_of_such_a_guide_has_all_languages(task: str) -> None:
+    """`tests/clients/test_guides.py` runs them."""
+    examples = [re.findall(r'^=== "([^"]+)"', tabs, re.MULTILINE) for tabs in TABS.findall((GUIDES / f"{task}.md").read_text())]
+    assert examples
+    assert [languages for languages in examples if languages != LANGUAGES] == []
+
+
+def test_the_first_screen_of_the_readme_says_what_it_is_shows_it_and_starts_it() -> None:
+    readme = (ROOT / "README.md").read_text()
+    first = "\n".join(readme.splitlines()[:40])
+    parts = [re.search(part, first, re.MULTILINE) for part in (r"^\*\*.+\*\*$", r"^!\[.+\]\(.+\.png\)$", r"^\$ make run\b")]
+    places = [part.start() for part in parts if part is not None]
+    assert (len(places), places) == (3, sorted(places))
+    headings = re.findall(r"^## (.+)$", readme, re.MULTILINE)
+    assert headings[-2:] == ["How fast", "Four designs that it builds on"], "benchmarks and lineage come last"
