@@ -177,7 +177,7 @@ def main() -> int:
     print((options.target / SUMS).read_text(), end="")
     context = options.target / f"credit-ledger-{sources.version}-image.tar.gz"
     print(build_images(context, options.target, sources.version))
-    if not is_dated(sources.read("CHANGELOG.md"), sources.version):
+    if not is_dated((ROOT / "CHANGELOG.md").read_text(), sources.version):
         print(f"This is a trial: CHANGELOG.md has no day for {sources.version}")
     return 0
 

@@ -84,11 +84,13 @@ def bill_of_materials(pins: list[Pinned], *, name: str, version: str, licence: s
         users = [by_name[user].reference for user in each.needed_by if user in by_name]
         for user in [*users, *([product] if each.is_named else [])]:
             needs[user].add(each.reference)
+    components = [_component(each) for each in pins]
+    dependencies = [{"ref": user, "dependsOn": sorted(needs[user])} for user in sorted(needs)]
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, repr((product, seconds, pins)))}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, json.dumps([product, seconds, components, dependencies]))}",
         "version": 1,
         "metadata": {
             "timestamp": datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z"),
@@ -97,8 +99,8 @@ def bill_of_materials(pins: list[Pinned], *, name: str, version: str, licence: s
                 "licenses": [{"license": {"id": licence}}],
             },
         },
-        "components": [_component(each) for each in pins],
-        "dependencies": [{"ref": user, "dependsOn": sorted(needs[user])} for user in sorted(needs)],
+        "components": components,
+        "dependencies": dependencies,
     }  # fmt: skip
     return json.dumps(document, indent=2) + "\n"
 
