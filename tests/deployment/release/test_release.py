@@ -239,6 +239,21 @@ def test_the_bill_of_materials_has_every_pinned_package_with_what_needs_it(quick
         check_bill_of_materials({**document, "components": [{**document["components"][0], "type": "libary"}]})
 
 
+def test_the_bill_of_materials_is_the_same_by_each_process() -> None:
+    """The order of a set differs from process to process."""
+    program = (
+        "from deploy.release.build import ROOT; from deploy.release.components import bill_of_materials, pins_of\n"
+        "print(bill_of_materials(pins_of(ROOT), name='x', version='1', licence='MIT', seconds=1))"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
 def test_a_package_without_one_version_or_without_hashes_is_refused() -> None:
     digest = f"    --hash=sha256:{'0' * 64}\n"
     (found,) = read_pins(f"x==1 \\\n{digest}    # via\n    #   -r requirements.in\n    #   y\n")
