@@ -5,16 +5,15 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular import validation
 from drf_spectacular.drainage import GENERATOR_STATS
-from drf_spectacular.validation import validate_schema
-from jsonschema import Draft202012Validator, FormatChecker
-from referencing import Registry, Resource
-from referencing.jsonschema import DRAFT202012
+from jsonschema_rs import Draft202012Validator, Registry
 
 from billing.api.schemas import request_schemas
 from ledger.records import Record, declared_fields
@@ -75,11 +74,8 @@ def validator(document: dict[str, Any]) -> Callable[[dict[str, Any]], Draft20201
     def pointing_into_the_document(schema: dict[str, Any]) -> Any:
         return json.loads(json.dumps(schema).replace('"#/', '"urn:document#/'))
 
-    resolved = Resource(contents=pointing_into_the_document(document), specification=DRAFT202012)
-    registry = Registry().with_resource("urn:document", resolved).crawl()
-    return lambda schema: Draft202012Validator(
-        pointing_into_the_document(schema), registry=registry, format_checker=FormatChecker()
-    )
+    registry = Registry([("urn:document", pointing_into_the_document(document))])
+    return lambda schema: Draft202012Validator(pointing_into_the_document(schema), registry=registry, validate_formats=True)
 
 
 def test_the_document_is_served_without_a_key() -> None:
@@ -127,14 +123,15 @@ def test_without_the_lock_two_first_requests_build_it_at_once(monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.check
-def test_the_document_is_valid_openapi_3_1_and_made_without_a_warning(document: dict[str, Any]) -> None:
+def test_the_document_is_valid_openapi_3_1_and_made_without_a_warning() -> None:
     documents._build_document.cache_clear()
-    openapi_document()
+    document = json.loads(openapi_document())
     assert not GENERATOR_STATS, GENERATOR_STATS.emit_summary()
     assert document["openapi"] == "3.1.0"
-    validate_schema(document)
+    # By the rules that drf-spectacular has, but compiled: its own function takes 16 seconds.
+    jsonschema_rs.validate(json.loads((Path(validation.__file__).parent / "openapi_3_1_schema.json").read_text()), document)
     for name, schema in document["components"]["schemas"].items():
-        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema_rs.meta.validate(schema)
         assert re.fullmatch(r"[A-Za-z0-9]+", name)
 
 
