@@ -230,25 +230,25 @@ USAGE_BY_RATE: Final = f"""
         UNION ALL{MOVED.format(condition="true")}
     ) AS p
     GROUP BY 1, 2, 3
-), labelled AS MATERIALIZED (
+), label_rows AS MATERIALIZED (
     SELECT
-        l.value, sum(l.rows) AS rows, min(l.day) AS day, sum(l.amount) AS amount, sum(l.entries) AS entries, sum(l.pairs) AS pairs
-    FROM (
-        SELECT
-            s.value, 1 AS rows, s.day, s.amount, s.entries,
-            cardinality(s.rates) - COALESCE('' = ANY (s.rates), false)::integer AS pairs
-        FROM summed s
-        WHERE s.dimension = %(label)s
-        UNION ALL
-        -- Beside a row, or without one, they have to be added up.
-        SELECT c.value, 2, NULL, c.amount, c.entries, 0
-        FROM cut c
-        WHERE c.dimension = %(label)s
-    ) AS l
+        s.value, 1 AS rows, s.day, s.amount, s.entries,
+        cardinality(s.rates) - COALESCE('' = ANY (s.rates), false)::integer AS pairs
+    FROM summed s
+    WHERE s.dimension = %(label)s
+    UNION ALL
+    -- Beside a row, or without one, they have to be added up.
+    SELECT c.value, 2, NULL, c.amount, c.entries, 0
+    FROM cut c
+    WHERE c.dimension = %(label)s
+), labelled AS MATERIALIZED (
+    -- Of a value with one row, what the row says.
+    SELECT l.value, sum(l.rows) AS rows, min(l.day) AS day, min(l.amount) AS amount, min(l.pairs) AS pairs
+    FROM label_rows l
     GROUP BY l.value
 ), rest AS MATERIALIZED (
     SELECT
-        (SELECT sum(l.entries) FROM labelled l)
+        (SELECT sum(l.entries) FROM label_rows l)
             IS DISTINCT FROM (SELECT sum(s.entries) FROM sums s WHERE s.dimension = '') AS is_there
 ), added AS MATERIALIZED (
     SELECT l.value FROM labelled l WHERE l.rows > 1
@@ -275,32 +275,39 @@ USAGE_BY_RATE: Final = f"""
     OFFSET GREATEST(%(limit)s - 1, 0)
     LIMIT 1
 ), by_value AS MATERIALIZED (
-    SELECT r.value, r.rate, r.is_added, sum(r.amount) AS amount, sum(r.entries) AS entries
+    SELECT r.value, r.rate, r.is_added, sum(r.amount) AS amount, sum(r.postpaid) AS postpaid, sum(r.entries) AS entries
     FROM (
         SELECT
-            s.value, a.value IS NOT NULL AS is_added,
-            unnest(s.rates) AS rate, unnest(s.rate_amounts) AS amount, unnest(s.rate_entries) AS entries
+            s.value, s.value IN (SELECT a.value FROM added a) AS is_added, unnest(s.rates) AS rate,
+            unnest(s.rate_amounts) AS amount, unnest(s.rate_postpaid) AS postpaid, unnest(s.rate_entries) AS entries
         FROM summed s
-        LEFT JOIN added a ON a.value = s.value
-        LEFT JOIN threshold t ON true
         WHERE s.dimension = %(label)s
             AND (
-                a.value IS NOT NULL
-                OR t.value IS NULL
-                OR t.amount < ANY (s.rate_amounts)
-                OR (t.amount = ANY (s.rate_amounts) AND (s.value <= t.value OR t.entries < ANY (s.rate_entries)))
+                (SELECT count(*) FROM threshold t) = 0
+                OR (SELECT t.amount FROM threshold t) < ANY (s.rate_amounts)
+                OR (
+                    (
+                        s.value <= (SELECT t.value FROM threshold t)
+                        OR (SELECT t.entries FROM threshold t) < ANY (s.rate_entries)
+                    )
+                    AND (SELECT t.amount FROM threshold t) = ANY (s.rate_amounts)
+                )
+                OR s.value IN (SELECT a.value FROM added a)
             )
         UNION ALL
-        SELECT c.value, true, c.rate, c.amount, c.entries
+        SELECT c.value, true, c.rate, c.amount, c.postpaid, c.entries
         FROM cut c
         WHERE c.dimension = %(label)s
     ) AS r
     WHERE r.value <> '' AND r.rate IS DISTINCT FROM ''
     GROUP BY 1, 2, 3
 ), shown AS MATERIALIZED (
-    SELECT v.value, v.rate, row_number() OVER () AS place
+    SELECT v.value, v.rate, row_number() OVER () AS place, v.amount, v.postpaid, v.entries
     FROM (
-        SELECT v.value, v.rate FROM by_value v ORDER BY v.amount DESC, v.entries DESC, v.value, v.rate NULLS FIRST LIMIT %(limit)s
+        SELECT v.value, v.rate, v.amount, v.postpaid, v.entries
+        FROM by_value v
+        ORDER BY v.amount DESC, v.entries DESC, v.value, v.rate NULLS FIRST
+        LIMIT %(limit)s
     ) AS v
 ), rated AS MATERIALIZED (
     SELECT
@@ -311,7 +318,8 @@ USAGE_BY_RATE: Final = f"""
             s.value, CASE WHEN s.before > s.size / 2 THEN s.first_day ELSE s.second_day END AS day,
             s.rates, s.rate_amounts, s.rate_postpaid, s.rate_entries
         FROM summed s
-        WHERE s.dimension = %(label)s AND ((SELECT r.is_there FROM rest r) OR s.value IN (SELECT n.value FROM shown n))
+        WHERE s.dimension = %(label)s
+            AND ((SELECT r.is_there FROM rest r) OR %(by_day)s AND s.value IN (SELECT n.value FROM shown n))
         -- The day is worked out once for all rates.
         OFFSET 0
     ) AS s
@@ -345,8 +353,13 @@ UNION ALL
 SELECT n.place, r.day, n.value, n.rate, sum(r.amount), sum(r.postpaid), sum(r.entries), 0
 FROM shown n
 JOIN rated r ON r.value = n.value AND COALESCE(r.rate, '-') = COALESCE(n.rate, '-')
+WHERE %(by_day)s
 GROUP BY n.place, r.day, n.value, n.rate
 HAVING sum(r.entries) <> 0
+UNION ALL
+SELECT n.place, NULL, n.value, n.rate, n.amount, n.postpaid, n.entries, 0
+FROM shown n
+WHERE NOT %(by_day)s
 UNION ALL
 SELECT -2, w.day, '', w.rate, sum(w.amount), sum(w.postpaid), sum(w.entries), 0
 FROM (
