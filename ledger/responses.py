@@ -105,6 +105,6 @@ def _read(name: str, field: Any) -> Read:
 def _shown_by(field: Any) -> Read | None:
     """What makes the member's text or nested body; None where the value is shown as it is."""
     if isinstance(field, serializers.ListSerializer) and isinstance(field.child, ResponseSchema):
-        each = type(field.child).body
+        each = type(field.child)._body_of
         return lambda sources: [each(source) for source in sources]
     return type(field).body if isinstance(field, ResponseSchema) else getattr(field, "as_text", None)

@@ -22,7 +22,7 @@ from ledger.rules.cost_shares import LotCost, LotCosts, decode_costs
 from ledger.rules.entries import BY_THE_LEDGER, Entry
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
-from ledger.rules.lots import SINCE_ITS_GRANT, Lot, Lots, available, decode, in_burn_order, in_full, total
+from ledger.rules.lots import SINCE_ITS_GRANT, Lots, available, decode, in_burn_order, in_full, total
 from ledger.rules.overage import Overage, decode_overage
 from ledger.rules.pending import settled
 from ledger.rules.purposes import Purpose, Use
@@ -353,7 +353,7 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
         held=sum(hold.amount for hold in state.holds),
         lots=state.lots,
         holds=state.holds,
-        next_expiry=_next_expiry(open_lots),
+        next_expiry=_next_expiry(open_lots, at_us),
         costs=(*seen.costs, *brought),
         restricted_lots=_restricted_lots(state.lots, at_us),
     )
@@ -410,11 +410,11 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
         overdraft=row.overdraft or 0,
         lots=account.lots,
         holds=account.holds,
-        next_expiry=_next_expiry([lot for lot in account.lots if not lot.is_expired(as_of_us)]),
+        next_expiry=_next_expiry(lots, as_of_us),
         # With a test clock the entry's recorded_at does not say what it had to consider.
         is_as_written=not conf.TEST_CLOCKS.value
-        and not any(lot.changes_between(row.recorded_us, account.now_us) for lot in account.lots)
-        and all(hold.state(account.now_us) == hold.state(row.recorded_us) for hold in account.holds),
+        and not _any_changes_between(row.recorded_us, account.now_us, lots)
+        and not [hold for hold in account.holds if hold.state(account.now_us) != hold.state(row.recorded_us)],
         costs=row.costs or (),
         overage=account.present_overage,
         claims=account.claims,
@@ -422,8 +422,17 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
     )
 
 
+def _any_changes_between(earlier_us: int, later_us: int, lots: Lots) -> bool:
+    """Return whether a lot has another state at `later_us` than at `earlier_us`, at or before it."""
+    # Written out, as below: every balance passes through here with all lots of its account.
+    for _, _, effective_us, expires_us, *_ in lots:
+        if earlier_us < effective_us <= later_us or (expires_us is not None and earlier_us < expires_us <= later_us):
+            return True
+    return False
+
+
 def _restricted_of(account: AccountState) -> Lots:
-    if all(lot.applies_to is None for lot in account.lots_and_held_parts):
+    if not [lot for lot in account.lots_and_held_parts if lot.applies_to is not None]:
         return ()
     return _restricted_lots(account.settled.lots, account.now_us)
 
@@ -448,13 +457,12 @@ def lots_in_full(holder_id: str, credit_type: str, lots: Lots) -> Lots:
     return in_full(lots, dict(TIMES_OF_GRANTS.read([parameter(holder_id), parameter(credit_type), array(unknown)])))
 
 
-def _next_expiry(lots: Sequence[Lot]) -> NextExpiry | None:
-    expiring = [lot for lot in lots if lot.expires_us is not None]
-    if not expiring:
+def _next_expiry(lots: Lots, now_us: int) -> NextExpiry | None:
+    instants = [expires_us for _, _, _, expires_us, *_ in lots if expires_us is not None and now_us < expires_us]
+    if not instants:
         return None
-    soonest = min(expiring, key=lambda lot: lot.expires_us or 0)
-    assert soonest.expires_at is not None
-    return NextExpiry(soonest.expires_at, sum(lot.remaining for lot in expiring if lot.expires_us == soonest.expires_us))
+    soonest_us = min(instants)
+    return NextExpiry(from_us(soonest_us), sum([lot.remaining for lot in lots if lot.expires_us == soonest_us]))
 
 
 def page_of_holds(

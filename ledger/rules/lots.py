@@ -80,12 +80,6 @@ class Lot(NamedTuple):
             return "expired"
         return "spendable" if self.effective_us <= now_us else "not_yet_effective"
 
-    def changes_between(self, earlier_us: int, later_us: int) -> bool:
-        """Whether the lot has another state at `later_us` than at `earlier_us`, at or before it."""
-        return earlier_us < self.effective_us <= later_us or (
-            self.expires_us is not None and earlier_us < self.expires_us <= later_us
-        )
-
     @property
     def burn_rank(self) -> tuple[int, float, bool, int]:
         """The sort key of the burn order: priority, soonest expiry, promotional before purchased, oldest."""
