@@ -9,10 +9,11 @@ from typing import Any, Final, Literal, NamedTuple
 import pytest
 from django.test import Client
 
+from ledger import services
 from ledger_project.operators.roles import ROLES
 from tests.browser.chromium import Chromium, Visit, site_of
 from tests.browser.test_accessibility import violations
-from tests.browser.test_keyboard import NOTHING, walk, walk_from_the_skip_link
+from tests.browser.test_keyboard import walk, walk_from_the_skip_link
 from tests.deployment.operators.test_links import Walk, linked_views, words_for_everything
 from tests.deployment.operators.test_roles import client_of_role
 from tests.ledger.staff.admin_site import operator
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 LOOKS: Final[tuple[tuple[Literal["light", "dark"], int], ...]] = (("light", 1400), ("dark", 1400), ("light", 390))
 HEIGHT: Final = 900
+ONE_LOOK: Final = LOOKS[:1]
+"""How roles see pages: themes and widths are the same for everybody."""
 
 
 class Fault(NamedTuple):
@@ -42,7 +45,7 @@ def pages_of(client: Client) -> dict[str, str]:
     return pages
 
 
-def faults_of(visit: Visit, address: str) -> list[Fault]:
+def faults_of(visit: Visit, address: str, looks: Any = LOOKS) -> list[Fault]:
     """Look at one page in every way."""
     faults = []
 
@@ -50,7 +53,7 @@ def faults_of(visit: Visit, address: str) -> list[Fault]:
         if found:
             faults.append(Fault(address, how, found))
 
-    for theme, width in LOOKS:
+    for theme, width in looks:
         visit.page.emulate_media(color_scheme=theme)
         visit.page.set_viewport_size({"width": width, "height": HEIGHT})
         visit.open(f"{visit.url}{address}")
@@ -64,10 +67,10 @@ def faults_of(visit: Visit, address: str) -> list[Fault]:
     return faults
 
 
-def look_at(visit: Visit, address: str) -> list[Fault]:
+def look_at(visit: Visit, address: str, looks: Any = LOOKS) -> list[Fault]:
     """The same; a page that cannot be looked at is a fault too, and the others are looked at all the same."""
     try:
-        return faults_of(visit, address)
+        return faults_of(visit, address, looks)
     except Exception as error:
         return [Fault(address, "cannot be looked at", f"{type(error).__name__}: {str(error)[:500]}")]
 
@@ -84,9 +87,40 @@ def test_each_page_is_accessible_by_axe_and_by_keyboard_in_both_widths_light_and
     assert faults == [], "\n".join(map(str, faults))
 
 
+class Misled(Client):
+    """Somebody who may only read, and is shown some pages as those find them who may grant credits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: set[str] = set()
+        self._granter = client_of_role("support")
+        self.cookies = client_of_role("read-only").cookies
+
+    def get(self, path: Any, *arguments: Any, **named: Any) -> Any:
+        return (self._granter if path in self.pages else super()).get(path, *arguments, **named)
+
+
+def test_a_link_and_a_button_that_the_role_may_not_use_are_found() -> None:
+    """The control of what test_links.py finds in the walk of each role."""
+    services.grant(holder_id="ada", amount=1, idempotency_key="g")
+    client, holder = Misled(), "/admin/ledger/account/holders/ada/"
+    client.pages = {holder}
+    links = Walk(client).begin_at(holder)
+    offered = [each.split(",")[0] for each in links.wrong if each.endswith(f"linked from {holder}")]
+    assert offered
+    assert all(each.startswith("403 /admin/") for each in offered)
+
+    form = offered[0].removeprefix("403 ")
+    client.pages = {form}
+    buttons = Walk(client)
+    assert list(buttons._open(form, holder))
+    assert buttons.wrong == []
+    assert buttons.send_forms().wrong == [f"403 for the form of {form}"]
+
+
 @pytest.mark.check
-def test_each_role_comes_to_everything_on_its_first_page_by_keyboard(chromium: Chromium) -> None:
+def test_each_role_comes_to_everything_on_its_first_page_by_keyboard_and_by_axe(chromium: Chromium) -> None:
     for role in ROLES:
         client = client_of_role(role)
         with site_of(client) as site:
-            assert chromium.visit(f"{site.url}/admin/", walk_from_the_skip_link) == NOTHING, role
+            assert chromium.look(site.url, lambda visit: look_at(visit, "/admin/", ONE_LOOK)) == [], role
