@@ -1,13 +1,28 @@
 """The display of amounts for people, from the rows of credit types. No decision depends on it (docs/explanation/ledger.md)."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from ledger.models import CreditType
 from ledger.rules.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.rules.purpose_texts import purpose_names, purpose_words
+from ledger.typesetting.languages import Language
 
-__all__ = ["CreditUnit", "currency_unit", "plain_unit", "purpose_names", "purpose_words", "unit_of", "units_of", "with_units"]
+__all__ = [
+    "CreditUnit",
+    "currency_unit",
+    "in_language",
+    "plain_unit",
+    "purpose_names",
+    "purpose_words",
+    "unit_of",
+    "units_of",
+    "with_units",
+]
+
+_DEFAULT: Final = plain_unit("credits")
+_DEFAULT_IN: Final = {"en": _DEFAULT, "de": _DEFAULT._replace(name="Guthaben", unit="Guthabeneinheiten")}
+"""In every language of `ledger.typesetting.languages`; the words are those of documents."""
 
 
 def units_of(credit_types: Iterable[str]) -> dict[str, CreditUnit]:
@@ -33,3 +48,8 @@ def with_units(rows: Iterable[Any]) -> None:
 def unit_in(row: CreditType) -> CreditUnit:
     """Return the unit of this row's type."""
     return CreditUnit(row.code, row.name, row.unit, row.scale)
+
+
+def in_language(unit: CreditUnit, language: Language) -> CreditUnit:
+    """Return the unit as the language names it. Credit types have names in one language; the default type has them here."""
+    return _DEFAULT_IN[language.code] if unit == _DEFAULT else unit

@@ -11,13 +11,12 @@ from django.db import connection
 from ledger.clocks import clock_of
 from ledger.errors import Invalid
 from ledger.months import month_after, starts
-from ledger.portal.units import in_language
 from ledger.rules.kinds import KINDS
 from ledger.totals.counting import counted_until
 from ledger.typesetting.languages import Language, language_of
 from ledger.typesetting.letterheads import Letterhead, letterhead_of
 from ledger.typesetting.typeset import typeset
-from ledger.units import CreditUnit, plain_unit, unit_of
+from ledger.units import CreditUnit, in_language, plain_unit, unit_of
 
 TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
