@@ -6,6 +6,7 @@ running one if it is a superuser's URL of the coordinator.
 
 import os
 from pathlib import Path
+from zlib import crc32
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -41,17 +42,17 @@ if USES_EMBEDDED_SERVER:
     # The owner makes the test databases; the server is started in tests/conftest.py.
     os.environ["DATABASE_URL"] = credentials.credentials_of(TEST_DATA_DIR).owner_url
 
-LEFT_OUT = os.environ.get("LEDGER_TEST_WITHOUT", "")
-"""The application without which this run is, in a database of its own on the server of the run that has started it."""
+LEFT_OUT = os.environ.get("LEDGER_TEST_WITHOUT", "").split()
+"""The applications without which this run is, in a database of its own on the server of the run that has started it."""
 WITHOUT: list[str] = []
-"""It, and those that need it."""
+"""These, and those that need one of them."""
 
 from ledger_project.settings import *  # noqa: E402, F403
 
 if LEFT_OUT:
-    WITHOUT = importing.with_those_that_need(LEFT_OUT, INSTALLED_APPS)  # noqa: F405
+    WITHOUT = importing.with_those_that_need(set(LEFT_OUT), INSTALLED_APPS)  # noqa: F405
     importing.delete(WITHOUT)
     INSTALLED_APPS = [name for name in INSTALLED_APPS if name not in WITHOUT]  # noqa: F405
-    DATABASES["default"]["TEST"] = {"NAME": f"test_without_{LEFT_OUT.replace('.', '_')}"}  # noqa: F405
+    DATABASES["default"]["TEST"] = {"NAME": f"test_without_{crc32(' '.join(LEFT_OUT).encode()):08x}"}  # noqa: F405
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -1,8 +1,8 @@
-"""The folder of an application that is left out: as if it were deleted, with the folders of those that need it."""
+"""The folders of applications that are left out: as if they were deleted, with the folders of those that need them."""
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -25,9 +25,9 @@ class DeletedFolders(MetaPathFinder):
         return None
 
 
-def with_those_that_need(package: str, installed: Sequence[str]) -> list[str]:
-    """Return an application and those that need it, also through others, in the order of INSTALLED_APPS."""
-    left_out = {package}
+def with_those_that_need(packages: Set[str], installed: Sequence[str]) -> list[str]:
+    """Return these applications and those that need them, also through others, in the order of INSTALLED_APPS."""
+    left_out = set(packages)
     while more := {name for name in installed if left_out & set(_needs(name))} - left_out:
         left_out |= more
     return [name for name in installed if name in left_out]

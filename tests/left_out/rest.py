@@ -1,4 +1,4 @@
-"""What must work without an application: pytest runs this in a process whose settings leave it out (test_left_out.py)."""
+"""What must work without applications: pytest runs this in a process whose settings leave them out (test_left_out.py)."""
 
 import importlib
 import json
