@@ -35,6 +35,7 @@ from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
+from ledger.database.locks import waits_bounded
 from ledger.testing import FixedClock, unique
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
@@ -557,7 +558,8 @@ def run_threads(committed_db: None) -> Callable[..., list[Any]]:
                 with connection.cursor() as cursor:
                     cursor.execute("SET lock_timeout = '60s'")
                 start.wait(timeout=60)
-                return work(index)
+                with waits_bounded(60):
+                    return work(index)
             except Exception as error:
                 return error
             finally:

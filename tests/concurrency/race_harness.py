@@ -19,11 +19,12 @@ from unittest import mock
 
 from django.db import DatabaseError, connection, connections
 
-from ledger.database.locks import Lock, sqlstate
+from ledger.database.locks import Lock, sqlstate, waits_bounded
 from ledger.rules.requests import Request
 from ledger.services import execute
 from ledger.services.group_commit import ResultOrError
 from tests import nodes
+from tests.concurrency.meetings import HANGS_S
 from tests.nodes import Session
 
 Work = Callable[[], Any]
@@ -156,9 +157,9 @@ class RaceSchema:
         return row == (True,)
 
     def use(self) -> None:
-        """Let this thread's connection use this schema."""
+        """Let this thread's connection use this schema, and wait for locks as long as no test lasts."""
         with connection.cursor() as cursor:
-            cursor.execute(f"SET search_path = {self.name}, public")
+            cursor.execute(f"SET search_path = {self.name}, public; SET lock_timeout = '{HANGS_S}s'")
 
     @contextmanager
     def count_violations(self, after_insert: Work | None = None) -> Iterator[None]:
@@ -189,13 +190,14 @@ class RaceSchema:
 
         def pause() -> None:
             has_inserted.set()
-            assert may_commit.wait(30)
+            assert may_commit.wait(HANGS_S)
 
         def one(work: Work, after_insert: Work | None, begin: Work) -> Any:
             try:
                 self.use()
                 begin()
-                with self.count_violations(after_insert):
+                # What ends a wait is the other, not the clock, however busy the machine is.
+                with waits_bounded(HANGS_S), self.count_violations(after_insert):
                     return work()
             except Exception as error:
                 return error
@@ -205,14 +207,14 @@ class RaceSchema:
         with self.execution(), ThreadPoolExecutor(2) as pool:
             try:
                 leading = pool.submit(one, first, pause, lambda: None)
-                assert has_inserted.wait(30)
+                assert has_inserted.wait(HANGS_S)
                 following = pool.submit(one, second, None, lambda: sessions.set_result(nodes.session_id()))
-                session = sessions.result(30)
+                session = sessions.result(HANGS_S)
                 while not following.done() and not nodes.is_waiting(self.observer, session):
                     pass
             finally:
                 may_commit.set()
-            return leading.result(30), following.result(30)
+            return leading.result(HANGS_S), following.result(HANGS_S)
 
     @contextmanager
     def execution(self) -> Iterator[None]:
@@ -221,7 +223,7 @@ class RaceSchema:
             yield
             return
         # With a broken lock the requests wait for each other's rows; the test decides how long.
-        patient = mock.patch.object(execute, "GROUP_LOCK_TIMEOUT_MS", 30_000)
+        patient = mock.patch.object(execute, "GROUP_LOCK_TIMEOUT_MS", 1_000 * HANGS_S)
         with patient, mock.patch.object(execute, "execute_alone", _execute_as_group):
             yield
 

@@ -39,14 +39,14 @@ def long_lock_timeout(committed_db: None) -> Iterator[None]:
 
 @contextmanager
 def deadline_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Set the deadline within the block, and assert that the block ended soon after it."""
+    """Set the deadline within the block, and assert that the block ended after it, and before a lock_timeout could end it."""
     with monkeypatch.context() as patched:
         patched.setattr(locks, "LOCK_TIMEOUT_MS", ENOUGH_MS)
         for module in ("database.transactions", "services.batches"):
             patched.setattr(f"ledger.{module}.waits_bounded", lambda *_: locks.waits_bounded(seconds))
         begun = time.monotonic()
         yield
-        assert seconds <= time.monotonic() - begun < ENOUGH_MS / 1000 / 10
+        assert seconds <= time.monotonic() - begun < ENOUGH_MS / 1000
 
 
 def lock_holders(connect: Connect, *holders: str) -> psycopg.Connection[Any]:

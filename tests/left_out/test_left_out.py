@@ -70,7 +70,7 @@ def run_without(applications: tuple[str, ...], *paths: str) -> None:
 @pytest.mark.skipif(bool(CITUS), reason="applications are left out on one server")
 @pytest.mark.parametrize("applications", SEVERAL, ids=" ".join)
 def test_without_several_applications_the_tests_of_the_rest_pass(applications: tuple[str, ...], django_db_setup: None) -> None:
-    run_without(applications, *QUICK, *BILLED)
+    run_without(applications, *QUICK)
 
 
 def test_each_application_is_somewhere_without_each_other_that_it_does_not_need() -> None:
