@@ -94,7 +94,7 @@ def top_up_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
     return counts
 
 
-class _Account(NamedTuple):
+class _CheckedAccount(NamedTuple):
     """An account with a top-up."""
 
     top_up_id: int
@@ -103,7 +103,7 @@ class _Account(NamedTuple):
 
 def _candidates() -> Iterator[int]:
     last = 0
-    while page := fetch_rows(_Account, PAGE, {"last": last}):
+    while page := fetch_rows(_CheckedAccount, PAGE, {"last": last}):
         yield from (account.top_up_id for account in page if account.may_be_low)
         last = page[-1].top_up_id
 

@@ -58,11 +58,11 @@ class AlertForm(RequestForm[AlertRequest]):
             make=whole_number,
             help="Low with fewer available credits than this, in the smallest unit of the type. Fill in one of the four.",
         ),
-        "below_percent": Display(label="Or below percent", help="Of the most that were available since the last grant."),
-        "days_left": Display(label="Or days left", help="Low if what is available lasts for fewer days at the present rate."),
+        "below_percent": Display(label="Below percent", help="Of the most that were available since the last grant."),
+        "days_left": Display(label="Days left", help="Low if what is available lasts for fewer days at the present rate."),
         "rate_days": Display(label="Rate of days", help="With days left: over how many days the rate is measured; empty: 7."),
         "expiring_days": Display(
-            label="Or expiring within days", help="Reports each lot that expires within this number of days, once."
+            label="Expiring within days", help="Reports each lot that expires within this number of days, once."
         ),
     }
 

@@ -133,7 +133,7 @@ def test_a_run_of_the_generator_shows_its_total_and_the_outcomes(show):
         RunResult.objects.create(run_id=run.pk, subscription_ref=ref, outcome=outcome, detail=detail)
     shown = show("admin-run", f"/admin/billing/run/{run.pk}/change/", height=1080)
     assert "367,854.60 EUR" in shown
-    assert "amount unusual" in shown
+    assert "the amount is far above the usual one" in shown
     assert "no such meter" in shown
     assert "ValueError" not in shown
 

@@ -20,13 +20,13 @@ def say_labels(detail: str, words: Mapping[str, str]) -> str:
         words: labels and words of choices, by the names of the API. A name in backticks that it lacks is said in words.
     """
 
-    def said(found: re.Match[str]) -> str:
+    def say_name(found: re.Match[str]) -> str:
         known = words.get(found[1] or found[0])
         if known:
             return f"“{known}”"
         return found[1].replace("_", " ") if found[1] else found[0]
 
-    return NAMES.sub(said, detail)
+    return NAMES.sub(say_name, detail)
 
 
 def label_of(field: Any) -> str:

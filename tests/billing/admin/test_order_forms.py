@@ -152,7 +152,7 @@ WRONG_CUSTOMERS = [
     ({"time_zone": "Berlin"}, "time_zone", "This must be a zone of the IANA database such as Europe/Berlin."),
     ({"vat_status": "reverse_charge"}, "vat_id", "Reverse charge needs a VAT id that begins with the two letters"),
     ({"terms_days": "4000"}, "terms_days", "This must be at most 3650."),
-    ({"unit_value": "0.01"}, "unit_value", "A customer who pays with credits needs a holder_id."),
+    ({"unit_value": "0.01"}, "unit_value", "A customer who pays with credits needs a “Holder”."),
     (
         {"unit_value": "1e5", "holder_id": "ada"},
         "unit_value",
@@ -921,7 +921,7 @@ EXAMPLE_PRICES = [
         },
         "1,500 m: 25.00 EUR, because 0 to 1,000: 1,000 × 0.02 = 20.00; 1,000 to 1,500: 500 × 0.01 = 5.00.",
     ),
-    ({"kind": "usage", "model": "unit"}, "No example yet: model unit needs unit_amount."),
+    ({"kind": "usage", "model": "unit"}, "No example yet: a price of model “per unit” needs “Price”."),
     ({"kind": "recurring", "model": "flat", "unit_amount": "x"}, "No example yet: Price: “x” is not an amount"),
     ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "NaN"}, "No example yet: Enter a number."),
     ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "Infinity"}, "No example yet: Enter a number."),

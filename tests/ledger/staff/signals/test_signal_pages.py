@@ -155,9 +155,9 @@ def test_the_second_click_on_declare_declares_nothing_again(db: None) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"below": ""}, "Give below, or below_percent, or days_left, or expiring_days."),
+        ({"below": ""}, "Give below, or “Below percent”, or “Days left”, or “Expiring within days”."),
         ({"below_percent": "20"}, "Give either this or below, not both."),
-        ({"rate_days": "7"}, "Only with days_left."),
+        ({"rate_days": "7"}, "Only with “Days left”."),
         ({"alert": "A b"}, "This must be"),
         ({"holder_id": "a b"}, "This must be"),
     ],
