@@ -193,6 +193,9 @@ def test_money_is_read_by_indexes(company: None) -> None:
             plan = "\n".join(fetch_rows(str, f"EXPLAIN {sql}", named))
             assert expected in plan, plan
             assert "Limit" in plan
+        # For the few invoices of a test, which statistics may know by now, another index and a sort would do as well.
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_sort = off; SET LOCAL enable_incremental_sort = off")
         unpaid = Invoice.objects.filter(state="open", amount_due_minor__gt=0).order_by("due_date", "id")[:10]
         assert "billing_invoice_due" in unpaid.explain()
     assert connection.in_atomic_block
