@@ -95,9 +95,9 @@ MANY_LOTS_CHARACTERS: Final = 256
 
 
 # Note [Many lots]
-#     An account may have hundreds of lots, and a spend changes the first ones only. So many lots keep their stored form, and what
-#     a spend does not change is not encoded again. What stands behind the first lot is the same from one spend to the next, so it
-#     is decoded once and remembered by its text.
+#     An account may have hundreds of lots, and a spend changes the first ones only. Therefore long lists keep their stored form,
+#     and what a spend does not change is not encoded again. What stands behind the first lot is the same from one spend to the
+#     next: it is decoded once and remembered by its text.
 
 
 class StoredLots(tuple[Lot, ...]):

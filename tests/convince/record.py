@@ -27,7 +27,7 @@ FIRST_RELEASE: Final = (0, 2, 0)
 END_OF_PART: Final = re.compile(r"^(?P<part>.+): (?P<verdict>as it is to be|NOT AS IT IS TO BE), (?P<seconds>\d+) s$")
 HOLDS: Final = re.compile(r"^  .+: holds in all ([\d,]+) states$")
 BREAKS: Final = re.compile(r"^  .+: broken after \d+ steps: ")
-FIGURE: Final = re.compile(r"^\d+ answers: |^\d+ (passed|failed|skipped|errors?)\b")
+FIGURE: Final = re.compile(r"^[\d,]+ answers: |^\d+ (passed|failed|skipped|errors?)\b")
 
 
 def main() -> int:

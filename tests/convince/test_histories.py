@@ -143,8 +143,9 @@ def record(folder: Path, requests: int, *, servers: int, kills: bool, is_sound: 
         proxy.close()
     rows: list[Row] = [json.loads(line) for lines, _ in results for line in lines]
     lost = sum(number for _, number in results)
-    outcomes = dict(Counter(row["outcome"] for row in rows))
-    print(f"\n{len(rows)} answers: {outcomes}; {lost} lost; {len(proxy.cuts)} connections cut, {dict(done)}")
+    answers = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(Counter(row["outcome"] for row in rows).items()))
+    ended = "".join(f", {number:,} {what}" for what, number in sorted(done.items()))
+    print(f"\n{len(rows):,} answers: {answers}; {lost:,} lost; {len(proxy.cuts):,} connections cut{ended}")
     if kills:
         assert lost > 20
         assert done["servers killed"] == servers - SURVIVORS

@@ -31,7 +31,7 @@ Histories, judged by Porcupine
 ==============================
 
 
-40 answers: {'granted': 40}; 3 lost; 2 connections cut, {'servers killed': 3}
+1,040 answers: 1,000 granted, 40 read; 3 lost; 2 connections cut, 3 servers killed
 ........                                                                 [100%]
 8 passed in 36.10s
 
@@ -47,7 +47,7 @@ def test_what_is_kept_of_a_run_are_its_figures() -> None:
         Part("Models", 25, True, ("3 models: 2 hold, in 1,234 states; 1 break",)),
         Part(
             "Histories, judged by Porcupine", 36, False,
-            ("40 answers: {'granted': 40}; 3 lost; 2 connections cut, {'servers killed': 3}", "8 passed in 36.10s"),
+            ("1,040 answers: 1,000 granted, 40 read; 3 lost; 2 connections cut, 3 servers killed", "8 passed in 36.10s"),
         ),
     ]  # fmt: skip
 
@@ -61,12 +61,17 @@ def test_the_page_shows_each_release_and_says_which_was_not_run() -> None:
     assert "| **9.9.8** | not run | | |" in shown
 
 
+def git(*words: str) -> str:
+    """What git prints in this checkout."""
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def test_each_result_that_is_kept_came_out_as_promised_and_names_a_commit() -> None:
     for release, result in results().items():
         assert release in releases()
         assert result.is_as_promised
-        known = subprocess.run(["git", "cat-file", "-t", result.commit], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert known.stdout == "commit\n"
+        # A clone without the history does not know the commit.
+        assert git("cat-file", "-t", result.commit) == "commit" or git("rev-parse", "--is-shallow-repository") == "true"
 
 
 @pytest.mark.parametrize(
