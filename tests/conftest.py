@@ -265,6 +265,8 @@ def compile_tests(files: list[Path]) -> None:
                 hook.exec_module(module_from_spec(spec))
 
 
+LONGEST_TEST_S = 1_800
+"""No test takes longer."""
 RENDER = Template._render  # type: ignore[attr-defined]
 """How templates are rendered before Django's test environment is set up."""
 
@@ -558,7 +560,8 @@ def run_threads(committed_db: None) -> Callable[..., list[Any]]:
                 with connection.cursor() as cursor:
                     cursor.execute("SET lock_timeout = '60s'")
                 start.wait(timeout=60)
-                with waits_bounded(60):
+                # One deadline for all waits of the thread: what ends a wait is lock_timeout, for each wait anew.
+                with waits_bounded(LONGEST_TEST_S):
                     return work(index)
             except Exception as error:
                 return error
