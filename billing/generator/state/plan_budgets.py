@@ -344,6 +344,8 @@ class _Setter:
         self._holder, self._subscription, self._now = holder, subscription, now
         self._credit_type, self._name = key
         self.account = self._read(self._name)
+        self._parents: dict[str, AccountBudget] = {}
+        """The budgets in which it nests, as the account has them: under the lock, nobody else changes them."""
 
     def _read(self, name: str) -> AccountBudget:
         account = {"holder_id": self._subscription.holder_id, "credit_type": self._credit_type}
@@ -373,7 +375,11 @@ class _Setter:
     def _parent_of(self, span: BudgetSpan) -> Budget | None:
         """Return the budget of the account in which it nests from its start on, or None."""
         parent = span.budget.terms["parent"]
-        return None if parent is None else self._read(parent).at(span.starts_at)
+        if parent is None:
+            return None
+        if parent not in self._parents:
+            self._parents[parent] = self._read(parent)
+        return self._parents[parent].at(span.starts_at)
 
     def set(self, span: BudgetSpan, ends_at: datetime | None) -> bool:
         """Set the budget of a span, unless its end has come since; False: the account cannot have it."""
