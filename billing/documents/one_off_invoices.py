@@ -17,7 +17,7 @@ from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.models import Customer, Invoice, InvoiceTax, Line
 from billing.orders.customers import customer_of
 from billing.orders.tax_policies import buyer_of, policy_of
-from billing.rating.money import minor_digits, round_half_up
+from billing.rating.money import minor_digits, money_text, round_half_up
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CATEGORY_RULE, TAX_CLASS, TAX_CLASS_RULE, UNTAXED_CATEGORIES
 from billing.rating.tax_amounts import Taxable, TaxLine, applied_taxes, taxes
 from billing.rating.tax_rules import STANDARD_CLASS, TaxNotDeclared, TaxPolicy
@@ -148,7 +148,7 @@ def _amounts(currency: str, requested: Sequence[OneOffLine]) -> list[int]:
             raise Invalid(pointer=f"/lines/{index}/tax_rate", rule="rate-not-for-category", detail=detail)
         amounts.append(round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency)))
         if sum(amounts) * 2 > MAX_AMOUNT:
-            detail = f"the invoice must be at most {MAX_AMOUNT // 2} in minor units"
+            detail = f"the invoice must be at most {money_text(MAX_AMOUNT // 2, currency)}"
             raise Invalid(pointer=f"/lines/{index}/unit_amount", rule="amount-too-large", detail=detail)
     return amounts
 

@@ -40,6 +40,7 @@ from billing.payments.providers.interface import (
 )
 from billing.payments.purchase_recording import record_purchase, record_return
 from billing.payments.purchase_settling import failure_text, wait_after
+from billing.rating.money import money_text
 from ledger.database.lock_names import PAYMENT_INTENT, PURCHASE_PAYMENT
 from ledger.database.locks import Lock
 from ledger.database.transactions import after_commit, locked_transaction
@@ -220,7 +221,7 @@ def _collect(intent: PaymentIntent, answer: Found) -> None:
         return
     if (answer.received_minor, answer.currency) != (intent.amount_minor, intent.currency):
         intent.state = PROCESSING
-        intent.error = f"the provider received {answer.received_minor} {answer.currency} in minor units"
+        intent.error = f"the provider received {money_text(answer.received_minor, answer.currency)}"
         return
     intent.settled_at = timezone.now()
     if intent.invoice_id is None:
@@ -301,7 +302,7 @@ def _return(intent: PaymentIntent, kind: str, back: MoneyBack, reason: str = "")
                 paid = InvoicePayment.objects.get(provider=intent.provider, payment=intent.payment)
                 record_payment_return(invoice_payment=paid.pk, amount_minor=back.amount_minor, **fields)
     except (ReturnExceedsPurchase, ReturnExceedsPayment, AlreadyExists) as error:
-        intent.error = f"{kind} {back.id} of {back.amount_minor}: {error.title}"[:500]
+        intent.error = f"{kind} {back.id} of {money_text(back.amount_minor, intent.currency)}: {error.title}"[:500]
 
 
 def returned_minor_of(purchase: Purchase) -> int:

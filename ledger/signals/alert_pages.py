@@ -1,6 +1,6 @@
 """The alerts that have not ended, each with the accounts that have crossed it; operators declare, change and end them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
@@ -8,24 +8,27 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from ledger.models import CreditType
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, WrittenAlert, end_alert, set_alert
 from ledger.signals.alert_watching import crossed
 from ledger.signals.errors import AlertLimit, AlertNotFound
 from ledger.signals.models import Alert
 from ledger.signals.permissions import SET_ALERT
 from ledger.staff.approvals import NoStake
+from ledger.staff.credit_amounts import DEFAULT_TYPE, CreditAmountField, CreditAmountsForm
 from ledger.staff.kit import columns
 from ledger.staff.kit.cells import row_url, timestamp
 from ledger.staff.kit.columns import Column, table_of
 from ledger.staff.kit.filters import text
-from ledger.staff.kit.form_fields import Display, whole_number
+from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import Done, FieldFaults, FormPage, RequestForm
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.staff.links import account_link
+from ledger.units import units_of
 from ledger.values import FieldError
 
 LIMITS = {
-    "below": "below {below:,} credits",
+    "below": "below {amount}",
     "below_percent": "below {below_percent} % of the most since the last grant",
     "days_left": "less than {days_left} days left at the rate of {rate_days} days",
     "expiring_days": "credits expire within {expiring_days} days",
@@ -33,15 +36,23 @@ LIMITS = {
 ACCOUNTS_SHOWN = 50
 
 
-def limit_text(row: Alert) -> str:
-    """Return when the alert reports an account, in words."""
-    return next(words.format(**vars(row)) for name, words in LIMITS.items() if getattr(row, name) is not None)
+def give_units(rows: Sequence[Any]) -> None:
+    """Give each alert the unit of its amount, by one query: that of the default type if the alert watches all types."""
+    units = units_of(row.credit_type or DEFAULT_TYPE for row in rows)
+    for row in rows:
+        row.unit = units[row.credit_type or DEFAULT_TYPE]
+
+
+def limit_text(row: Any) -> str:
+    """Return when the alert reports an account, in words; the row has its unit."""
+    amount = "" if row.below is None else row.unit.amount(row.below)
+    return next(words.format(**vars(row), amount=amount) for name, words in LIMITS.items() if getattr(row, name) is not None)
 
 
 NO_CREDITS: Final = NoStake("It moves no credits: it says when an account is reported.")
 
 
-class AlertForm(RequestForm[AlertRequest]):
+class AlertForm(CreditAmountsForm[AlertRequest]):
     """When an account is reported."""
 
     declared = AlertRequest
@@ -54,10 +65,7 @@ class AlertForm(RequestForm[AlertRequest]):
         ),
         "holder_id": Display(label="Holder", help="The only holder that it watches; empty for all."),
         "credit_type": Display(help="The only credit type that it watches; empty for all."),
-        "below": Display(
-            make=whole_number,
-            help="Low with fewer available credits than this, in the smallest unit of the type. Fill in one of the four.",
-        ),
+        "below": Display(help="Low with fewer available credits than this. Fill in one of the four."),
         "below_percent": Display(label="Below percent", help="Of the most that were available since the last grant."),
         "days_left": Display(label="Days left", help="Low if what is available lasts for fewer days at the present rate."),
         "rate_days": Display(label="Rate of days", help="With days left: over how many days the rate is measured; empty: 7."),
@@ -65,6 +73,16 @@ class AlertForm(RequestForm[AlertRequest]):
             label="Expiring within days", help="Reports each lot that expires within this number of days, once."
         ),
     }
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse an amount of all credit types if they differ in their decimals: of each it would be another amount."""
+        cleaned = super().clean()
+        if cleaned.get("below") is not None and not cleaned.get("credit_type"):
+            below = self.fields["below"]
+            assert isinstance(below, CreditAmountField)
+            if CreditType.objects.exclude(scale=below.unit.scale).exists():
+                self.add_error("credit_type", "Choose one: credit types differ in their decimals, so an amount needs its type.")
+        return cleaned
 
 
 class EndAlertForm(RequestForm[EndAlertRequest]):
@@ -86,6 +104,7 @@ class AlertPage(FormPage[Any]):
         except (AlertLimit, AlertNotFound) as error:
             raise FieldFaults([FieldError("/alert", error.code, error.answer.detail.format(**error.facts))]) from error
         row = written.alert
+        give_units([row])
         where = reverse("admin:ledger_signals_alert_changelist") if row.is_ended else row_url(Alert, row.pk)
         return Done(f"Alert {row.name}", "ended" if row.is_ended else limit_text(row), where, written.replayed)
 
@@ -116,6 +135,10 @@ class AlertAdmin(ReadOnlyAdmin):
         """Return them with the filters' values."""
         cl.queryset = cl.queryset.filter(**cl.values())
         return super().read_page(request, cl, cursor)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """Give each alert its unit."""
+        give_units(rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return the accounts that have crossed it and not recovered."""

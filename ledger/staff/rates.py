@@ -103,7 +103,7 @@ class PublishForm(CreditAmountsForm[RateRequest]):
         "per": Display(
             label="Per units",
             make=whole_number,
-            help="For example, 3 credits per 1000 units. The ledger rounds up to the smallest unit.",
+            help="For example, 3 credits per 1000 units. A cost is rounded up to the decimals of the credit type.",
         ),
         "components": Display(
             make=components_field,

@@ -151,6 +151,12 @@ def test_what_is_wrong_is_named_and_nothing_is_written(api: ApiClient, body: dic
     assert rows() == before
 
 
+def test_what_is_too_large_is_said_in_the_currency(api: ApiClient) -> None:
+    body = {"lines": [WORKSHOP | {"quantity": "1000000000000000000"}]}
+    [error] = api.post(f"/v1/customers/{CustomerFactory().ref}/invoices", body).json()["errors"]
+    assert error["detail"] == "the invoice must be at most 45,035,996,273,704.95 EUR"
+
+
 def test_a_coupon_on_it_is_a_finding() -> None:
     customer = CustomerFactory()
     code = coupons.create_coupon(code=unique("c"), kind="percentage", value=Decimal(10), duration="once").code

@@ -22,6 +22,7 @@ from billing.payments.provider_events import handle, take_in
 from billing.payments.providers import stripe_payments
 from billing.payments.providers.configured import provider
 from billing.payments.providers.stripe_payments import StripeProvider
+from billing.payments.purchase_recording import record_return
 from billing.payments.testing import PackFactory
 from billing.testing import CustomerFactory
 from ledger import reads as ledger_reads
@@ -426,12 +427,22 @@ def test_many_refunds_in_the_dashboard_are_all_found(stripe: StripeDouble) -> No
     assert consistency.check() == []
 
 
+def test_a_refund_beyond_what_is_left_of_the_payment_is_named_with_its_amount(stripe: StripeDouble) -> None:
+    payment = charge(OK)
+    record_return(purchase=Purchase.objects.get().pk, kind="refund", payment="by-hand", amount_minor=1950)
+    refund = stripe.refund(payment.payment, 100)
+    event(stripe, "refund.created", refund)
+    payment.refresh_from_db()
+    assert payment.error.startswith(f"refund {refund} of 1.00 EUR: ")
+    assert PurchaseReturn.objects.count() == 1
+
+
 def test_another_amount_than_was_asked_for_buys_nothing_and_is_named(stripe: StripeDouble) -> None:
     payment = checkout()
     intent = stripe.pay(payment.checkout)
     stripe.rows[intent]["amount_received"] = 1999
     assert (again(payment).state, Purchase.objects.count()) == ("processing", 0)
-    assert payment.error == "the provider received 1999 EUR in minor units"
+    assert payment.error == "the provider received 19.99 EUR"
 
 
 @pytest.mark.products(most=3)

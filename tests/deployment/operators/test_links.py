@@ -63,7 +63,7 @@ MOST_PAGES = 450
 WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
 """What a page shows where somebody forgot to write a value for people."""
-CODED = re.compile(r"minor units?\b|\bmajor units?\b|\bin cents\b|(?<!--format )\bJSON\b(?! file)", re.IGNORECASE)
+CODED = re.compile(r"\b(?:minor|major|smallest) units?\b|\bin cents\b|(?<!--format )\bJSON\b(?! file)", re.IGNORECASE)
 """What a form says where an operator would have to know how the API writes a value."""
 MONEY_WITHOUT_CURRENCY = re.compile(r'id="[^"]*_currency"[^>]*></span>')
 WITHOUT_LINK = {

@@ -25,7 +25,7 @@ from ledger.staff.kit.rows import RowsField
 from tests.ledger.staff.admin_site import operator, text_of
 
 CODED = re.compile(
-    r"(?i:\b(?:minor|major) units?\b|\bcents?\b|\bISO 4217\b)|\bJSON\b|\{'|\[\]|\bNone\b|\bTrue\b|\bFalse\b"
+    r"(?i:\b(?:minor|major|smallest) units?\b|\bcents?\b|\bISO 4217\b)|\bJSON\b|\{'|\[\]|\bNone\b|\bTrue\b|\bFalse\b"
     r"|\b[a-z_]+\.[a-z_]+\.[a-z_]+\b|\b[a-z]+_[a-z_]+\b"
 )
 """How a program writes a value; an operator reads sentences."""

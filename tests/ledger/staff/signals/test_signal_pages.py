@@ -8,7 +8,7 @@ import pytest
 
 from ledger import services
 from ledger.database.statements import fetch_rows, fetch_value
-from ledger.models import StaffEvent
+from ledger.models import CreditType, StaffEvent
 from ledger.signals import alert_declarations
 from ledger.signals.alert_declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
 from ledger.signals.feed import feed
@@ -142,6 +142,31 @@ def test_an_alert_is_declared_changed_and_ended_in_the_admin(db: None) -> None:
     assert submit_form(client, f"{ALERTS}{known.id}/end-alert/", reason="Over").status_code == 302
     assert alerts_of("ada") == []
     assert list(StaffEvent.objects.values_list("action", flat=True)).count("form") == 3
+
+
+def test_an_amount_is_typed_and_shown_in_the_unit_of_its_credit_type(db: None) -> None:
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    client = operator("ledger_signals.view_alert", "ledger_signals.set_alert")
+    values = {"alert": "low", "credit_type": "usd_cents", "below": "12.50", "reason": "x"}
+    assert submit_form(client, f"{ALERTS}declare-alert/", **values).status_code == 302
+    row = Alert.objects.get()
+    assert row.below == 1250
+    assert "below 12.50 USD" in page(client, ALERTS)
+    assert "below 12.50 USD" in page(client, f"{ALERTS}{row.pk}/change/")
+    assert 'value="12.50"' in client.get(f"{ALERTS}{row.pk}/change-alert/").content.decode()
+
+
+def test_an_amount_of_types_with_different_decimals_is_refused_and_writes_nothing(db: None) -> None:
+    client = operator("ledger_signals.view_alert", "ledger_signals.set_alert")
+    CreditType.objects.create(code="tokens", name="Tokens", unit="tokens", scale=0)
+    values = {"alert": "low", "below": "5", "reason": "x"}
+    assert submit_form(client, f"{ALERTS}declare-alert/", **values).status_code == 302
+    before = alert_rows()
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    refused = submit_form(client, f"{ALERTS}declare-alert/", **values | {"alert": "other"})
+    assert refused.status_code == 422
+    assert "credit types differ in their decimals" in text_of(refused.content.decode())
+    assert alert_rows() == before
 
 
 def test_the_second_click_on_declare_declares_nothing_again(db: None) -> None:
