@@ -28,6 +28,7 @@ class GoesOut:
         is_fixed: it never changes.
         on_documents: the title of its line on documents, by language, with the members of texts such as {buyer_id}; empty:
             documents have no line of it. Documents keep only the columns that their model declares so.
+        e_invoice_term: the term of EN 16931 that it is on e-invoices, such as BT-10; empty: none of the document itself.
         sentence: says its value on its page, for {}; empty: nothing does, or a sentence of its own. The default is not said.
     """
 
@@ -39,6 +40,7 @@ class GoesOut:
     example: Any = None
     is_fixed: bool = False
     on_documents: Mapping[str, str] = field(default_factory=dict)
+    e_invoice_term: str = ""
     sentence: str = ""
 
 
@@ -103,3 +105,8 @@ def example_of(declared: type[Record]) -> dict[str, Any]:
 def line_names(declared: type[Record], language: str) -> dict[str, str]:
     """Return the titles of the lines that documents have of the noun, by field."""
     return {each.name: each.out.on_documents[language] for each in noun_fields(declared) if each.out.on_documents}
+
+
+def e_invoice_terms(declared: type[Record]) -> dict[str, str]:
+    """Return the terms of EN 16931 that e-invoices have of the noun, by field."""
+    return {each.name: each.out.e_invoice_term for each in noun_fields(declared) if each.out.e_invoice_term}

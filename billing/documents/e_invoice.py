@@ -27,6 +27,8 @@ from billing.documents.e_invoice_rules import (
 from billing.documents.printed_arithmetic import rates_of
 from billing.documents.printed_pages import EURO, PLACE, DocumentSource
 from billing.models import CREDIT_NOTE
+from billing.nouns import e_invoice_terms
+from billing.orders.customers import NewCustomer
 from billing.rating.money import minor_digits
 from ledger.typesetting.typeset import AttachedFile
 
@@ -212,7 +214,7 @@ def _terms(source: DocumentSource, profile: EInvoiceProfile) -> dict[str, Any]:
         "BT-2": source.day("issue_date"),
         "BT-3": source.kind.e_invoice_code,
         "BT-5": document["currency"],
-        "BT-10": source.buyer.get("buyer_reference") or document["customer"],
+        "BT-10": document["customer"],  # unless the buyer has a reference
         "BT-23": profile.process or None,
         "BT-12": document["subscription"],
         "BG-4": _seller(source.seller, has_vat=has_vat),
@@ -229,6 +231,7 @@ def _terms(source: DocumentSource, profile: EInvoiceProfile) -> dict[str, Any]:
         "BT-115": minor.text(with_tax_minor - paid_minor + rounding_minor),
         "BG-25": [_line(source, line, minor) for line in document["lines"]],
         **_delivery(source),
+        **_terms_of_buyer(source.buyer),
     }
     if source.corrects is not None:
         number, dated = source.corrects
@@ -292,6 +295,11 @@ def _buyer(buyer: Mapping[str, Any], *, has_vat: bool) -> dict[str, Any]:
         **_address(buyer["address"]),
         **_electronic(buyer.get("electronic_address"), buyer["address"].get("email")),
     }
+
+
+def _terms_of_buyer(buyer: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the buyer has of the fields that are terms of the document itself."""
+    return {term: str(buyer[name]) for name, term in e_invoice_terms(NewCustomer).items() if buyer.get(name)}
 
 
 def _address(address: Mapping[str, Any]) -> dict[str, Any]:

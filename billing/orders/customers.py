@@ -148,6 +148,7 @@ class NewCustomer(Record):
             help="On e-invoices: the Leitweg-ID of a public buyer, or what the customer wants to read there.",
             column=None,
             example="04011000-12345-34",
+            e_invoice_term="BT-10",
         ),
     ] = ""
     electronic_address: Annotated[

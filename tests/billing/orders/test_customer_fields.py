@@ -11,10 +11,11 @@ from billing.admin.cells import file_columns
 from billing.admin.order_forms.customers import CustomerChangeForm, CustomerForm
 from billing.admin.order_forms.fields import shows_of
 from billing.api.schemas.response_schemas import CustomerSerializer
+from billing.documents import e_invoice
 from billing.documents.printed_texts import TEXTS
 from billing.models import Customer
 from billing.models.personal import columns_on_documents
-from billing.nouns import GoesOut, changeable_fields, example_of, line_names, noun_fields
+from billing.nouns import GoesOut, changeable_fields, e_invoice_terms, example_of, line_names, noun_fields
 from billing.orders.customers import CustomerChange, NewCustomer
 from billing.rating.values import OneLine
 from billing.reads.response_fields import response_of, text
@@ -45,7 +46,12 @@ class CustomerOfCostCentres(NewCustomer):
     cost_centre: Annotated[
         str,
         OneLine("The cost centre that pays.", most=40),
-        GoesOut(help="As the customer names it.", example="4711", on_documents={"en": "Cost centre", "de": "Kostenstelle"}),
+        GoesOut(
+            help="As the customer names it.",
+            example="4711",
+            on_documents={"en": "Cost centre", "de": "Kostenstelle"},
+            e_invoice_term="BT-19",
+        ),
     ] = ""
 
 
@@ -105,7 +111,7 @@ def test_documents_print_only_what_they_keep_of_their_buyer_in_each_language() -
     assert line_names(NewCustomer, "de") == {"vat_id": "Ihre {buyer_id}"}
 
 
-def test_a_new_field_is_in_the_response_the_example_the_file_the_forms_and_the_documents() -> None:
+def test_a_new_field_is_in_the_response_the_example_the_file_the_forms_and_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Customer(ref="CUST-7", name="Ada")
     row.cost_centre = "4711"
     response = response_of(
@@ -117,6 +123,13 @@ def test_a_new_field_is_in_the_response_the_example_the_file_the_forms_and_the_d
     assert (title, read(row)) == ("Cost centre", "4711")
     assert shows_of(noun_fields(CustomerOfCostCentres))["cost_centre"].help == "As the customer names it."
     assert line_names(CustomerOfCostCentres, "de")["cost_centre"] == "Kostenstelle"
+    monkeypatch.setattr(e_invoice, "NewCustomer", CustomerOfCostCentres)
+    assert e_invoice._terms_of_buyer({"cost_centre": "4711", "buyer_reference": ""}) == {"BT-19": "4711"}
+
+
+def test_e_invoices_have_only_what_documents_keep_of_their_buyer() -> None:
+    assert e_invoice_terms(NewCustomer) == {"buyer_reference": "BT-10"}
+    assert e_invoice_terms(NewCustomer).keys() <= set(columns_on_documents(Customer))
 
 
 def test_a_field_that_does_not_say_how_it_goes_out_is_refused() -> None:
