@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger import conf
-from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.errors import IdempotencyKeyReused, LotLimit
 from ledger.journal import ENTRY_BY_KEY, LockedAccount, fetch_entry
 from ledger.previews import AccountRef
@@ -164,29 +163,6 @@ def collect_period(account: LockedAccount, recurring: RecurringGrant, known: dic
     )
     account.among.collect(entries)
     return DuePeriod(entries, after)
-
-
-GRANTED_PERIODS: Final = f"""
-SELECT {READ_COLUMNS}
-FROM ledger_entry
-WHERE holder_id = %s AND credit_type = %s AND sequence > %s
-    AND actor = %s AND metadata ->> 'recurring_grant' = %s AND metadata ->> 'period_start' IS NOT NULL
-    AND idempotency_key IS NOT NULL
-ORDER BY sequence
-"""
-
-
-def handled_periods(account: LockedAccount, name: str, since: int) -> list[Entry]:
-    """Return the entries after a sequence that handled periods and parts of a recurring grant, in order.
-
-    What they took back of earlier lots is among them.
-    """
-    state = account.stored_state()
-    with connection.cursor() as cursor:
-        cursor.execute(GRANTED_PERIODS, [*_ref(account), since, BY_THE_LEDGER, name])
-        stored = [entry_from_row(row) for row in cursor.fetchall()]
-    previewed = [each for each in account.among.previewed(state) if each.sequence > since and "period_start" in each.metadata]
-    return [*stored, *(each for each in previewed if each.metadata["recurring_grant"] == name and each.actor == BY_THE_LEDGER)]
 
 
 def _first_due(known: dict[str, RecurringGrant], now_us: int) -> RecurringGrant | None:

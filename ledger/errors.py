@@ -19,7 +19,6 @@ from ledger.values import (
     LOT_STATES,
     MAX_REFERENCE_CHARACTERS,
     Amount,
-    AnyObject,
     AppliesTo,
     BudgetName,
     Choice,
@@ -217,18 +216,6 @@ class InsufficientCredits(Refused):
     retry_after_seconds: Annotated[
         int | None, Count("After how many seconds to ask again, with another key; absent if nobody knows.")
     ] = None
-
-
-class Shortfall(Refused):
-    """A dry run asks for more credits than are available, and the key may not read the account."""
-
-    code = InsufficientCredits.code
-    title = InsufficientCredits.title
-    answer = Answer(402, "The account lacks {shortfall:credit|credits}.")
-
-    stored_as = "shortfall"  # never stored: a dry run records nothing
-
-    shortfall: Annotated[int, Credits("How many credits are missing.")]
 
 
 class BudgetExceeded(Refused):
@@ -732,21 +719,6 @@ class IdempotencyKeyReused(LedgerError):
     answer = Answer(422, "Another request has used this Idempotency-Key. A new request needs a new key.")
 
     idempotency_key: Annotated[str, IdempotencyKey("The key that the request has.")]
-
-
-class BatchRejected(LedgerError):
-    """One operation of an atomic batch failed; the ledger executed none."""
-
-    code = "batch-rejected"
-    title = "The ledger rejected the batch"
-    answer = Answer(409, "Operation {index} failed, so the ledger executed no operation of the batch.")
-
-    index: Annotated[int, Count("Which operation failed, from 0.")]
-    problem: Annotated[Any, AnyObject("The problem of that operation.")]
-    results: Annotated[Any, ListOf(AnyObject(), "As in the response to a batch.", most=1_000)]
-
-    replayed = False
-    request_id = ""
 
 
 class AccountMovedOn(LedgerError):

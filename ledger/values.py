@@ -27,10 +27,9 @@ MAX_REASON_CHARACTERS = 500
 MAX_REFERENCE_CHARACTERS = 200
 MAX_ACTOR_CHARACTERS = 200
 MIN_KEY_CHARACTERS = 20
-MAX_LABELS = 10
+"""Of an API key that somebody chooses."""
 MAX_LABEL_CHARACTERS = 200
 """Of the value of a label: as long as the subject of a budget."""
-"""Of an API key that somebody chooses."""
 EARLIEST_YEAR, LATEST_YEAR = 2000, 2200
 """The years, in UTC, in which the times of a request must lie."""
 
@@ -567,25 +566,6 @@ def encode_json(value: Any) -> str:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
-EXACT_INTEGERS: Final = "exact_integers"
-"""The member of an object in a response with, as strings, those of its integers that not every reader of JSON takes exactly."""
-
-
-def with_exact_integers(value: Any, *, written: Callable[[int], Any] = int) -> Any:
-    """Return JSON; each object in it with integers beyond plus and minus MAX_AMOUNT has their digits in EXACT_INTEGERS, by name.
-
-    Args:
-        written: makes what the encoder writes for such an integer itself.
-    """
-    if isinstance(value, dict):
-        shown = {name: with_exact_integers(member, written=written) for name, member in value.items()}
-        large = {name: str(member) for name, member in value.items() if type(member) is int and abs(member) > MAX_AMOUNT}
-        return {**shown, EXACT_INTEGERS: large} if large else shown
-    if isinstance(value, list | tuple):
-        return [with_exact_integers(item, written=written) for item in value]
-    return written(value) if type(value) is int and abs(value) > MAX_AMOUNT else value
-
-
 class Metadata(Value):
     """A JSON object for the caller: at most 50 keys of at most 64 characters, 8 KiB in all.
 
@@ -687,21 +667,6 @@ class MapOf(Value):
             "propertyNames": {"minLength": 1, "maxLength": self.key_length},
             "additionalProperties": self.child.openapi(),
         }
-
-
-class Labels(MapOf):
-    """The labels of an API key: texts by name, as entries have them in their metadata."""
-
-    def __init__(self, text: str = "", **options: Any) -> None:
-        child = Text(least=1, most=MAX_LABEL_CHARACTERS)
-        super().__init__(child, text, max_keys=MAX_LABELS, key_length=MAX_METADATA_KEY_CHARACTERS, **options)
-
-    def check(self, value: Any) -> dict[str, str]:
-        field_errors: list[FieldError] = []
-        taken: dict[str, str] = self.take(value, "", field_errors)
-        if field_errors:
-            raise InvalidValue(field_errors[0].code, field_errors[0].detail, field_errors[0].pointer)
-        return taken
 
 
 class AppliesTo(Value):

@@ -21,11 +21,11 @@ from ledger.records import Record, Shape, shape_of
 from ledger.rest.kit import cursors
 from ledger.rest.kit.authentication import BILLING_READ, Key
 from ledger.rest.kit.endpoint import Endpoint
-from ledger.rest.kit.idempotency import dry_run_key, idempotency_key
 from ledger.rest.kit.parsing import is_merge_patch, read, read_body
 from ledger.rest.kit.queries import DryRunQuery, query_parameters, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
 from ledger.rest.kit.request_errors import NotFound as NoSuchPath
+from ledger.rest.kit.requests import dry_run_key, idempotency_key
 from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of
 
 Row = TypeVar("Row")

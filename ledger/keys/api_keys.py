@@ -26,13 +26,17 @@ from ledger.rules.instants import to_text, to_us
 from ledger.scopes import LABELLED_SCOPES, SCOPES
 from ledger.values import (
     MAX_ACTOR_CHARACTERS,
+    MAX_LABEL_CHARACTERS,
+    MAX_METADATA_KEY_CHARACTERS,
     MAX_SEQUENCE,
     MIN_KEY_CHARACTERS,
     Choice,
+    FieldError,
     Holder,
     Integer,
-    Labels,
+    InvalidValue,
     ListOf,
+    MapOf,
     Text,
     Time,
 )
@@ -43,8 +47,24 @@ WRONG_DEPLOYMENT = {
     True: f"must begin with {TEST_PREFIX}, because this is a deployment for tests",
     False: f"must not begin with {TEST_PREFIX}, because this is not a deployment for tests",
 }
+MAX_LABELS = 10
 MAX_REQUESTS_PER_SECOND = 1_000_000
 MAX_CONCURRENT_REQUESTS = 10_000
+
+
+class Labels(MapOf):
+    """The labels of an API key: texts by name, as entries have them in their metadata."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        child = Text(least=1, most=MAX_LABEL_CHARACTERS)
+        super().__init__(child, text, max_keys=MAX_LABELS, key_length=MAX_METADATA_KEY_CHARACTERS, **options)
+
+    def check(self, value: Any) -> dict[str, str]:
+        field_errors: list[FieldError] = []
+        taken: dict[str, str] = self.take(value, "", field_errors)
+        if field_errors:
+            raise InvalidValue(field_errors[0].code, field_errors[0].detail, field_errors[0].pointer)
+        return taken
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ledger.errors import Invalid, OutcomeUnknown
 from ledger.keys import api_keys
+from ledger.keys.api_keys import Labels
 from ledger.keys.errors import KeyEnded, KeyNameTaken, KeyRotating
 from ledger.keys.models import ApiKey
 from ledger.keys.permissions import REVOKE_APIKEY, ROTATE_APIKEY
@@ -31,7 +32,7 @@ from ledger.staff.kit.pages import ReadOnlyAdmin, actor, form_page, operation
 from ledger.staff.kit.rows import KeysField, text_cell, with_more_rows
 from ledger.staff.links import holder_url
 from ledger.units import unit_of
-from ledger.values import CREDIT_TYPE, Choice, Labels, ListOf
+from ledger.values import CREDIT_TYPE, Choice, ListOf
 
 
 def _scope_boxes(scopes: ListOf, shown: Display) -> forms.Field:

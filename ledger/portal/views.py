@@ -13,12 +13,12 @@ from django.views.decorators.csrf import csrf_exempt
 
 from ledger import conf
 from ledger.errors import LedgerError
+from ledger.json_values import with_exact_integers
 from ledger.portal.content import BACK, Content, page_language, read_content, shown_of
 from ledger.portal.links import PARAMETER, Link, is_origin, read_link
 from ledger.portal.parts import Document, IntermediatePage, PageDisplay, PortalCustomer, account_parts, customer_of
 from ledger.portal.shown import BEFORE, HISTORY, LOTS, context_of
 from ledger.portal.texts import TEXTS
-from ledger.values import with_exact_integers
 
 METHODS: Final = ("GET", "HEAD")
 STYLE: Final = "ledger/customer_page.css"

@@ -13,8 +13,6 @@ __all__ = [
 
 RATE: Final = "rate"
 LABEL: Final = "label:"
-NAMED_VALUES: Final = 200
-"""How many values of a label have a sum of their own on a day, of an account with more than SUMMED_ENTRIES entries."""
 SUMMED_ENTRIES: Final = 256
 """The database sums up the entries of an account in groups of this number; a read adds those that are not summed up yet."""
 QUARTER: Final = timedelta(minutes=15)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from django.http import HttpRequest
 
@@ -10,6 +10,7 @@ from ledger import reads, services
 from ledger.errors import (
     AccountMovedOn,
     AmountLimit,
+    Answer,
     BalanceLimit,
     BudgetExceeded,
     EntryNotFound,
@@ -17,7 +18,7 @@ from ledger.errors import (
     InsufficientCredits,
     LedgerError,
     LotLimit,
-    Shortfall,
+    Refused,
     UnknownRate,
 )
 from ledger.journal import Result
@@ -25,11 +26,11 @@ from ledger.records import Record, Shape, UseCase, declared_fields
 from ledger.rest.etags import expected_sequence, refuse_condition
 from ledger.rest.kit.authentication import Key
 from ledger.rest.kit.endpoint import Awaited, Endpoint, InThread, QueuedRequest, Reading, Step
-from ledger.rest.kit.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.rest.kit.parsing import read, read_body
 from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, write_response
 from ledger.rest.kit.request_errors import LabelBound, NotFound
+from ledger.rest.kit.requests import dry_run_key, idempotency_key, shown_key
 from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 from ledger.rest.schemas import response_schemas
 from ledger.rest.schemas.parameters import BUDGET_PATH, HOLDER_PATH, IF_MATCH_HEADER, RECURRING_PATH, SEQUENCE_PATH
@@ -37,6 +38,20 @@ from ledger.rest.schemas.request_schemas import BUDGET, HOLD, RECURRING_GRANT, W
 from ledger.rules.entries import Entry
 from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED, PricedRequest, Request, ReversalRequest
 from ledger.scopes import LABELLED_SCOPES
+from ledger.values import Credits
+
+
+class Shortfall(Refused):
+    """A dry run asks for more credits than are available, and the key may not read the account."""
+
+    code = InsufficientCredits.code
+    title = InsufficientCredits.title
+    answer = Answer(402, "The account lacks {shortfall:credit|credits}.")
+
+    stored_as = "shortfall"  # never stored: a dry run records nothing
+
+    shortfall: Annotated[int, Credits("How many credits are missing.")]
+
 
 LABEL_BOUND = LabelBound(label="member", value="ada")
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")

@@ -1,7 +1,7 @@
 """What the credits of a lot can pay for: certain rates, or certain values of a label. See docs/adr/0162."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -55,7 +55,3 @@ def label_text(value: Any) -> str:
 def encode_purpose(purpose: Purpose) -> str:
     """Return the stored and digested form: a JSON object as in `Purpose.shown`."""
     return orjson.dumps(purpose.shown()).decode()
-
-
-EVERYTHING: Final = None
-"""The purpose of a lot whose credits can pay for everything."""

@@ -78,24 +78,9 @@ MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT + MAX_RECEIVED
 """The largest balance, held credits included: 500 lots of MAX_AMOUNT, and what others sent. It is below 2^63."""
 OVER_CAPTURES = ("refuse", "if_available")
 
-REQUEST_OPTIONS = frozenset(
-    {
-        "idempotency_key",
-        "actor",
-        "request_id",
-        "expected_sequence",
-        "dry_run",
-        "drops_due",
-        "first_at",
-        "parts",
-        "known_as",
-        "is_tried",
-        "facts_if_short",
-        "wait_s",
-        "within_labels",
-    }
-)
-"""The fields of a request that do not belong to its content: two requests that differ only in these are the same."""
+REQUEST_OPTIONS = frozenset({"idempotency_key", "actor"})
+"""The declared fields of a request that do not belong to its content, nor does a field without a type of value: two requests that
+differ only in these are the same."""
 
 Reason = Annotated[str, Text("Why, for people.", most=MAX_REASON_CHARACTERS)]
 CountedIn = Annotated[str, CreditType()]

@@ -6,17 +6,28 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from django.db import connection
 
 from ledger import due_grants, journal
 from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
-from ledger.rules.entries import Entry
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
+from ledger.rules.entries import BY_THE_LEDGER, Entry
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.recurring_terms import NOT_KEPT, GrantPart, RecurringGrant, RecurringTerms
 
 CREDIT_TYPES = "SELECT credit_type FROM ledger_recurring_grant WHERE holder_id = %s AND name = %s ORDER BY credit_type"
 SETTINGS = "SELECT sequence, counterpart FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)"
+GRANTED_PERIODS: Final = f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND sequence > %s
+    AND actor = %s AND metadata ->> 'recurring_grant' = %s AND metadata ->> 'period_start' IS NOT NULL
+    AND idempotency_key IS NOT NULL
+ORDER BY sequence
+"""
 instant_of_us = from_us
 """Return the instant of a number of microseconds since the epoch."""
 us_of_instant = to_us
@@ -89,7 +100,7 @@ def granted_under(lock: Lock, *, holder_id: str, credit_type: str, recurring_gra
     with journal.open(accounts=[(holder_id, credit_type)], held=lock) as accounts:
         account = due_grants.with_due_grants(accounts.account(holder_id, credit_type))
         accounts.append()
-        entries = due_grants.handled_periods(account, recurring_grant, since)
+        entries = _handling_entries(account, recurring_grant, since)
     settings = sorted({entry.metadata["setting"] for entry in entries})
     set_by = dict(fetch_rows(_setting, SETTINGS, [holder_id, credit_type, settings]))
     taken = {entry.idempotency_key: -entry.amount for entry in entries if entry.kind == "revoke"}
@@ -117,6 +128,19 @@ def _skipped_spans(entry: Entry, setting: dict[str, Any]) -> list[HandledPeriod]
 
 def _setting(sequence: int, counterpart: Any) -> tuple[int, dict[str, Any]]:
     return sequence, json.loads(counterpart) if isinstance(counterpart, str) else counterpart
+
+
+def _handling_entries(account: journal.LockedAccount, name: str, since: int) -> list[Entry]:
+    """Return the entries after a sequence that handled periods and parts of a recurring grant, in order.
+
+    What they took back of earlier lots is among them.
+    """
+    state = account.stored_state()
+    with connection.cursor() as cursor:
+        cursor.execute(GRANTED_PERIODS, [state.holder_id, state.credit_type, since, BY_THE_LEDGER, name])
+        stored = [entry_from_row(row) for row in cursor.fetchall()]
+    previewed = [each for each in account.among.previewed(state) if each.sequence > since and "period_start" in each.metadata]
+    return [*stored, *(each for each in previewed if each.metadata["recurring_grant"] == name and each.actor == BY_THE_LEDGER)]
 
 
 def _granted_period(entry: Entry, setting: dict[str, Any], taken: dict[str | None, int]) -> HandledPeriod:

@@ -8,9 +8,9 @@ from django.http import HttpRequest
 from ledger.json_values import time_text
 from ledger.rest.kit import cursors
 from ledger.rest.kit.authentication import SIGNALS_READ, SIGNALS_WRITE
-from ledger.rest.kit.idempotency import dry_run_key, idempotency_key
 from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
+from ledger.rest.kit.requests import dry_run_key, idempotency_key
 from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.signals import alert_declarations, alert_watching, examples, schemas
 from ledger.signals.alert_declarations import EndAlertRequest, WrittenAlert

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from ledger.database.statements import fetch_rows
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
+from ledger.json_values import with_exact_integers
 from ledger.rules.entries import Entry
-from ledger.values import encode_json, with_exact_integers
+from ledger.values import encode_json
 
 EntryBody = Callable[[Entry], dict[str, Any]]
 

@@ -6,13 +6,10 @@ A span is the child of the span in whose context it begins. Contexts go with a r
 of the committer's work for a group is a child of the first request's span, with links to the others.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
-
-COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 tracer: Any = None
 """Makes the spans; None while spans are switched off."""
@@ -55,7 +52,7 @@ def request_span(headers: Mapping[str, str]) -> Iterator[Any]:
 def in_span(name: str, execute: Callable[..., Any], contexts: Sequence[Context]) -> Callable[..., Any]:
     """Return `execute` with a span around it, if it runs within a recorded span.
 
-    contexts: of the requests that are executed together; `execute` runs in that of the first, and the others are linked.
+    Args:
         contexts: of the requests that are executed together; `execute` runs in that of the first, the others are linked.
     """
     from opentelemetry import trace
@@ -68,21 +65,3 @@ def in_span(name: str, execute: Callable[..., Any], contexts: Sequence[Context])
             return execute(*arguments, **named)
 
     return traced
-
-
-def statement_span(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-    """A span for a statement within another span. A wrapper for Django's `execute_wrappers`.
-
-    It has the text of the statement with its placeholders: no parameter, and no comment, which may name a holder.
-    """
-    if tracer is None:
-        return execute(sql, params, many, context)
-    from opentelemetry import trace
-
-    if not trace.get_current_span().is_recording():
-        return execute(sql, params, many, context)
-    text = " ".join(COMMENT.sub("", str(sql)).split())
-    operation = text.partition(" ")[0].upper()
-    attributes = {"db.system.name": "postgresql", "db.operation.name": operation, "db.query.text": text}
-    with tracer.start_as_current_span(operation, kind=trace.SpanKind.CLIENT, attributes=attributes):
-        return execute(sql, params, many, context)

@@ -11,11 +11,11 @@ from typing import Any, Final
 from django.db import connection
 
 from ledger.errors import Invalid
+from ledger.json_values import with_exact_integers
 from ledger.months import BEGINNING, month_after
 from ledger.rules.kinds import LINES, left_of
 from ledger.totals.counting import COLUMNS, counted_until
 from ledger.totals.expiring import expired_credits
-from ledger.values import with_exact_integers
 
 PAID_UNIT: Final = "minor units"
 ENTRIES_UNIT: Final = "entries"

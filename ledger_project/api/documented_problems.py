@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ledger import errors
+from ledger.json_values import EXACT_INTEGERS
 from ledger.rest.kit import request_errors
 from ledger.rest.kit.problems import MEDIA_TYPE, TYPE_BASE, body, problems_by_slug
 from ledger.rest.kit.schema import EXACT_INTEGERS_SCHEMA, PROBLEMS_KEY, TAKES_BODY_KEY
 from ledger.rest.kit.server_errors import DatabaseBusy, DatabaseUnavailable, DiskFull, InternalError, ServerUnavailable
-from ledger.values import EXACT_INTEGERS, Credits, Members, Value, annotations_of
+from ledger.values import Credits, Members, Value, annotations_of
 
 EXAMPLE_REQUEST_ID = "0198c0de-7a1e-7b00-8000-000000000001"
 

@@ -1,7 +1,9 @@
 """Switches traces on if LEDGER_TRACING is set."""
 
 import os
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -12,6 +14,7 @@ from django.db.backends.signals import connection_created
 from ledger.telemetry import tracing
 from ledger.version import VERSION
 
+COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 NAME = "credit-ledger"
 MISSING = "LEDGER_TRACING needs OpenTelemetry: pip install --require-hashes --no-deps -r requirements-tracing.txt"
 
@@ -48,5 +51,23 @@ def trace_with(provider: Any) -> None:
 
 
 def _trace_statements(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    if tracing.statement_span not in connection.execute_wrappers:
-        connection.execute_wrappers.append(tracing.statement_span)
+    if statement_span not in connection.execute_wrappers:
+        connection.execute_wrappers.append(statement_span)
+
+
+def statement_span(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+    """A span for a statement within another span. A wrapper for Django's `execute_wrappers`.
+
+    It has the text of the statement with its placeholders: no parameter, and no comment, which may name a holder.
+    """
+    if tracing.tracer is None:
+        return execute(sql, params, many, context)
+    from opentelemetry import trace
+
+    if not trace.get_current_span().is_recording():
+        return execute(sql, params, many, context)
+    text = " ".join(COMMENT.sub("", str(sql)).split())
+    operation = text.partition(" ")[0].upper()
+    attributes = {"db.system.name": "postgresql", "db.operation.name": operation, "db.query.text": text}
+    with tracing.tracer.start_as_current_span(operation, kind=trace.SpanKind.CLIENT, attributes=attributes):
+        return execute(sql, params, many, context)

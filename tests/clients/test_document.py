@@ -16,8 +16,9 @@ from credit_ledger import AsyncClient, Client, problems
 from credit_ledger.call import ListCall
 from credit_ledger.generated import calls
 from credit_ledger.problem import facts_of
+from ledger.json_values import EXACT_INTEGERS
 from ledger.rest.kit.problems import problems_by_slug
-from ledger.values import EXACT_INTEGERS, annotations_of
+from ledger.values import annotations_of
 from ledger_project.api.documents import openapi_document
 
 ROOT = Path(__file__).parents[2]

@@ -26,11 +26,11 @@ from ledger.rest.etags import refuse_condition
 from ledger.rest.kit import cursors
 from ledger.rest.kit.authentication import KEYS_ADMIN
 from ledger.rest.kit.endpoint import Endpoint
-from ledger.rest.kit.idempotency import dry_run_key, idempotency_key
 from ledger.rest.kit.parsing import read, read_body
 from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
 from ledger.rest.kit.request_errors import NotFound, Unauthenticated
+from ledger.rest.kit.requests import dry_run_key, idempotency_key
 from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.scopes import SCOPES
 

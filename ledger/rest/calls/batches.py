@@ -4,36 +4,51 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from django.http import HttpRequest
 
 from ledger import services
 from ledger.database.pacing import with_pauses
-from ledger.errors import BatchRejected, Invalid, LedgerError
+from ledger.errors import Answer, Invalid, LedgerError
 from ledger.records import Shape, shape_of
 from ledger.rest.etags import refuse_condition
 from ledger.rest.kit import problems
 from ledger.rest.kit.authentication import LEDGER_SPEND, Key
 from ledger.rest.kit.endpoint import Endpoint
-from ledger.rest.kit.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES
 from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_bytes, write_response
 from ledger.rest.kit.request_errors import InvalidRequest, LabelBound, NotFound, ScopeMissing
+from ledger.rest.kit.requests import dry_run_key, idempotency_key, shown_key
 from ledger.rest.kit.schema import RequestBody, ResponseBody, operation
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.request_schemas import OPERATIONS
 from ledger.rest.writes import LABEL_BOUND, SCOPES, as_shown_to
 from ledger.rules.requests import Request
 from ledger.services import BatchResult, Mode, OperationOutcome, RejectedOperation
-from ledger.values import FieldError
+from ledger.values import AnyObject, Count, FieldError, ListOf
 
 KEY_LIMIT = 255
 BATCH = shape_of(request_schemas.Batch)
 GIVEN_UP = {"status": 424}
 """The result of each operation of an atomic batch that another operation made fail."""
+
+
+class BatchRejected(LedgerError):
+    """One operation of an atomic batch failed; the ledger executed none."""
+
+    code = "batch-rejected"
+    title = "The ledger rejected the batch"
+    answer = Answer(409, "Operation {index} failed, so the ledger executed no operation of the batch.")
+
+    index: Annotated[int, Count("Which operation failed, from 0.")]
+    problem: Annotated[Any, AnyObject("The problem of that operation.")]
+    results: Annotated[Any, ListOf(AnyObject(), "As in the response to a batch.", most=1_000)]
+
+    replayed = False
+    request_id = ""
 
 
 class Batches(Endpoint):

@@ -25,7 +25,6 @@ from ledger.database.queues import Queue
 from ledger.errors import Invalid, ServerBusy
 from ledger.records import Shape, renamed
 from ledger.rest.kit.authentication import LOOKUPS, Key, api_key_of, known_key
-from ledger.rest.kit.bodies import read_whole
 from ledger.rest.kit.limits import admitted
 from ledger.rest.kit.parsing import BODY_LIMIT_BYTES, read, read_body
 from ledger.rest.kit.problems import problem_response
@@ -40,7 +39,7 @@ from ledger.rest.kit.request_errors import (
     NotWithLabels,
     ScopeMissing,
 )
-from ledger.rest.kit.requests import ensure_host, ensure_sound
+from ledger.rest.kit.requests import ensure_host, ensure_sound, read_whole
 from ledger.telemetry.request_origins import request_id
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

@@ -8,8 +8,8 @@ from typing import Any, Final
 import orjson
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
+from ledger.json_values import with_exact_integers
 from ledger.telemetry.request_origins import request_id
-from ledger.values import with_exact_integers
 
 PDF: Final = "application/pdf"
 XML: Final = "application/xml"

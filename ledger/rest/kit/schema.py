@@ -17,13 +17,14 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 from ledger.errors import LedgerError
+from ledger.json_values import EXACT_INTEGERS
 from ledger.records import Field, OneOf, Record, Shape, choice_text, shape_of
 from ledger.rest.kit.endpoint import Handler, requires
 from ledger.rest.kit.parsing import MERGE_PATCH
 from ledger.rest.kit.queries import DryRunQuery
 from ledger.rest.kit.request_errors import NotWithLabels, ScopeMissing
 from ledger.scopes import LABELLED_SCOPES
-from ledger.values import EXACT_INTEGERS, MAX_AMOUNT
+from ledger.values import MAX_AMOUNT
 
 PROBLEMS_KEY = "x-problems"
 """The key under which an operation carries its errors until the hook turns them into responses; the document does not have it."""

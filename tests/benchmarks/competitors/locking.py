@@ -18,8 +18,8 @@ from ledger.database.locks import holder_key, lock_number, sqlstate
 from ledger.database.statements import Statement, array
 from ledger.rest.kit.authentication import LEDGER_SPEND
 from ledger.rest.kit.endpoint import Endpoint, requires
-from ledger.rest.kit.idempotency import idempotency_key
 from ledger.rest.kit.rendering import Response, write_response
+from ledger.rest.kit.requests import idempotency_key
 from ledger.rest.schemas import request_schemas, response_schemas
 from ledger.rules.decisions import credit_rules
 from ledger.rules.entries import Entry

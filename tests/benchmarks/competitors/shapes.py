@@ -9,8 +9,8 @@ from ledger.database.locks import holder_key, lock_number
 from ledger.database.statements import fetch_value
 from ledger.rest.kit.authentication import LEDGER_SPEND
 from ledger.rest.kit.endpoint import Endpoint, requires
-from ledger.rest.kit.idempotency import idempotency_key
 from ledger.rest.kit.rendering import Response, json_response
+from ledger.rest.kit.requests import idempotency_key
 from ledger.rest.schemas import request_schemas
 from ledger.rules.requests import SpendRequest
 

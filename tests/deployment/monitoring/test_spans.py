@@ -23,7 +23,7 @@ from ledger.database.queues import Pending, Queue
 from ledger.keys import api_keys
 from ledger.rest.kit import authentication
 from ledger.telemetry import tracing
-from ledger_project.monitoring.spans import start_tracing, trace_with
+from ledger_project.monitoring.spans import start_tracing, statement_span, trace_with
 from tests.conftest import WebProcess
 from tests.deployment.serving.test_serve import wait_until
 from tests.ledger.rest.conftest import ApiClient
@@ -44,7 +44,7 @@ def spans(db: None) -> Iterator[Spans]:
     trace_with(provider)
     yield lambda: list(exporter.get_finished_spans())
     tracing.switch_off()
-    connection.execute_wrappers.remove(tracing.statement_span)
+    connection.execute_wrappers.remove(statement_span)
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from ledger.database.pacing import yielding_to_quick_work
 from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy
 from ledger.rest.kit import problems
-from ledger.rest.kit.bodies import NOT_WHOLE, TOO_SHORT, announced_bytes
 from ledger.rest.kit.endpoint import Awaited, Endpoint, InThread, Reading, Step
 from ledger.rest.kit.front.interpreter import short_switch_interval
 from ledger.rest.kit.front.logins import LoginLimit
@@ -38,7 +37,7 @@ from ledger.rest.kit.front.request_traces import respond_in_span
 from ledger.rest.kit.parsing import BODY_LIMIT_BYTES
 from ledger.rest.kit.rendering import AnyResponse, Response
 from ledger.rest.kit.request_errors import BodyTimeout, BodyTooLarge, MalformedRequest, NotFound
-from ledger.rest.kit.requests import FastRequest, ensure_host, ensure_sound
+from ledger.rest.kit.requests import NOT_WHOLE, TOO_SHORT, FastRequest, announced_bytes, ensure_host, ensure_sound
 from ledger.telemetry import tracing
 from ledger.telemetry.metrics import write_counts
 from ledger.telemetry.request_origins import client_address

@@ -10,9 +10,10 @@ import pytest
 
 from ledger import services
 from ledger.errors import Invalid
+from ledger.json_values import EXACT_INTEGERS
 from ledger.rest.kit.rendering import json_bytes
 from ledger.signals import payloads
-from ledger.values import EXACT_INTEGERS, MAX_AMOUNT
+from ledger.values import MAX_AMOUNT
 from ledger_project.api.documents import openapi_document
 from tests.ledger.rest.conftest import ApiClient, nothing_written
 

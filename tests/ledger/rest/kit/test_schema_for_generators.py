@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ledger import services
+from ledger.json_values import EXACT_INTEGERS
 from ledger.rest.kit import problems
-from ledger.values import EXACT_INTEGERS, annotations_of
+from ledger.values import annotations_of
 from ledger_project.api.documents import openapi_document
 from tests.ledger.rest.conftest import ApiClient
 from tests.ledger.rest.kit.test_schema import documented_operations
