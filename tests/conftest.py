@@ -44,9 +44,8 @@ from ledger_project.serving.postgres.credentials import APPLICATION, OWNER, SUPE
 from ledger_project.serving.postgres.server import Server
 from ledger_project.serving.static_files import StaticFiles
 from ledger_project.serving.web import command
-from tests import asgi_client, nodes
+from tests import asgi_client, nodes, parts
 from tests.distributed.cluster import RunningCluster, StartedCluster
-from tests.parts import PARTS, mark_parts
 from tests.ports import free_port
 from tests.settings import CITUS, CITUS_IS_RUNNING, LEFT_OUT, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
@@ -75,7 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks of the parts, and start the server, in pytest-xdist's controller only, before anything connects."""
     global _server, _lock
     gc.set_threshold(MOST_NEW_OBJECTS, 50, 100)
-    for part in PARTS:
+    parts.selection = config.option.markexpr
+    for part in parts.PARTS:
         config.addinivalue_line("markers", f"{part}: what `make prove PART={part}` runs; docs/reference/tests.md")
     is_worker = hasattr(config, "workerinput") or bool(LEFT_OUT)
     if config.option.collectonly or config.option.help:
@@ -234,7 +234,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The ledger's tables do not allow a TRUNCATE.
     """
-    mark_parts(items)
+    parts.mark_parts(items)
     ranks = {str(Path(__file__).parent / name): rank for rank, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(str(item.path), len(ranks)))
     for item in items:
@@ -244,6 +244,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         flushes = marker is not None and (marker.kwargs.get("transaction") or (marker.args and marker.args[0]))
         if flushes or {"transactional_db", "live_server", "django_db_reset_sequences"} & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid}: append-only tables cannot be flushed; use the fixture `committed_db`")
+
+
+def pytest_pycollect_makeitem(obj: Any) -> list[pytest.Item] | None:
+    """Make no test of a function of which this run selects none."""
+    return [] if parts.is_left_out(obj) else None
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

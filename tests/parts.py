@@ -1,13 +1,14 @@
 """Which tests run when: what `make test` runs, what `make check` adds, and the parts of `make prove`; docs/reference/tests.md.
 
-`slow` leaves a test to the part of its folder, or to the part whose mark it bears beside it. `check` has `make check` run it.
+`slow` leaves a test to the part of its folder, or to the part whose mark it bears beside it. `check` has `make check` run it, but
+for the cases whose parameter is `slow` and bears no `check` itself.
 `products(by=FUNCTION)` or `products(most=NUMBER)` leaves cases of a list to `products`. Of a test that both ways in run, one way
 is left to `ways`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
-from inspect import signature
+from inspect import isfunction, signature
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,19 +45,41 @@ FOLDERS: Final = {
 }
 """The part of the slow tests of each folder; the innermost that is named here counts."""
 
+TEST, CHECK = "not slow", "not slow or check"
+"""What `make test` and `make check` select."""
+
+selection = ""
+"""What this run selects by marks; set before the tests are collected."""
+
 WAYS: Final = ("front", "django")
 """The names of the two ways in among a test's parameters; see `way` in tests/ledger/rest/conftest.py."""
 
 
 def spread(every: Iterable[T], *, test: Collection[T], check: Collection[T] = ()) -> list[Any]:
-    """Parameters, such as seeds: which of them `make test` runs, and which `make check` besides; `make prove` runs every one."""
+    """Parameters, such as seeds: which of them `make test` runs, and which `make check` besides; `make prove` runs every one.
+
+    Where only those of `make test` or `make check` run, the others are not made, or one if there is no other.
+    """
 
     def marks(each: T) -> list[pytest.MarkDecorator]:
         if each in test:
             return []
         return [pytest.mark.slow, pytest.mark.check] if each in check else [pytest.mark.slow]
 
-    return [pytest.param(each, marks=marks(each)) for each in every]
+    found = list(every)
+    if selection in (TEST, CHECK):
+        found = [each for each in found if each in test or (selection == CHECK and each in check)] or found[:1]
+    return [pytest.param(each, marks=marks(each)) for each in found]
+
+
+def is_left_out(test: Any) -> bool:
+    """Whether it is a function of which this run selects no case, by its marks, so that pytest need not make them: thousands."""
+    marks = getattr(test, "pytestmark", ()) if isfunction(test) else ()
+    if selection not in (TEST, CHECK) or all(mark.name != "slow" for mark in marks):
+        return False
+    cases = [case for mark in marks if mark.name == "parametrize" for case in mark.args[1]]
+    names = {mark.name for mark in (*marks, *(mark for case in cases for mark in getattr(case, "marks", ())))}
+    return selection == TEST or "check" not in names
 
 
 def mark_parts(items: list[pytest.Item]) -> None:
@@ -66,6 +89,7 @@ def mark_parts(items: list[pytest.Item]) -> None:
         pytest.UsageError: a test is slow, and its folder is of no part.
     """
     for item in items:
+        _leave_slow_case(item)
         _mark_way(item)
     for _, cases in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         _leave_to_products(list(cases))
@@ -73,8 +97,22 @@ def mark_parts(items: list[pytest.Item]) -> None:
         _mark_part(item)
 
 
+def _leave_slow_case(item: pytest.Item) -> None:
+    """Leave a case to `make prove` if a parameter of it is slow, even if the test is one of `make check`."""
+    callspec = getattr(item, "callspec", None)
+    names = {mark.name for mark in callspec.marks} if callspec is not None else set()
+    if "slow" in names and "check" not in names:
+        _leave_to_prove(item)
+
+
+def _leave_to_prove(item: pytest.Item) -> None:
+    """Mark a case as slow, and take the mark away with which its test is one of `make check`."""
+    item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "check"]
+    item.add_marker("slow")
+
+
 def _mark_way(item: pytest.Item) -> None:
-    """Mark a test of one way in as slow if the other is chosen, by a digest of what their ids have in common."""
+    """Leave a test of one way in to `ways` if the other is chosen, by a digest of what their ids have in common."""
     name = _way_of(item)
     if name is None:
         return
@@ -82,7 +120,7 @@ def _mark_way(item: pytest.Item) -> None:
     test, _, parameters = item.nodeid.partition("[")
     common = test + parameters.replace(name, "", 1)
     if WAYS[crc32(common.encode()) % len(WAYS)] != name:
-        item.add_marker("slow")
+        _leave_to_prove(item)
 
 
 def _way_of(item: pytest.Item) -> str | None:

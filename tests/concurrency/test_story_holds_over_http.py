@@ -9,14 +9,14 @@ from tests.concurrency.test_story_spends_over_http import Clients, Story, client
 
 __all__ = ["clients", "pool", "story", "two_servers"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.check]
-
 
 def hold_url(told: Story, sequence: int, call: str) -> str:
     """The path of a call on a hold of the story's holder."""
     return f"/v1/holders/{told.holder}/holds/{sequence}/{call}"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:
@@ -46,6 +46,8 @@ def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
     assert [code for _, code in story.refusals()] == ["hold-closed"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_control_captures_of_two_holds_both_succeed(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     """Only the shared hold makes one of the captures fail."""
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
@@ -63,6 +65,8 @@ def test_control_captures_of_two_holds_both_succeed(story: Story, clients: Clien
     assert [(kind, amount, balance) for _, kind, amount, balance in story.entries()[3:]] == [("capture", 0, 40)] * 2
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_capture_that_is_sent_twice_is_one_capture(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
     services.hold(holder_id=story.holder, amount=30, idempotency_key="hold")
@@ -77,6 +81,8 @@ def test_a_capture_that_is_sent_twice_is_one_capture(story: Story, clients: Clie
     assert story.entries()[2:] == [(3, "capture", 0, 70)]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_of_a_capture_and_a_release_of_one_hold_one_succeeds(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
     services.hold(holder_id=story.holder, amount=30, idempotency_key="hold")
@@ -94,6 +100,8 @@ def test_of_a_capture_and_a_release_of_one_hold_one_succeeds(story: Story, clien
     assert len(story.entries()) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_batch_sent_to_two_servers_at_the_same_time_is_executed_once(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:
@@ -114,6 +122,8 @@ def test_a_batch_sent_to_two_servers_at_the_same_time_is_executed_once(
     assert clients[1].post("/v1/batches", body, key=key).content == one.content
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_of_two_conditional_writes_with_the_same_etag_one_succeeds(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:
