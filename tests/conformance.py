@@ -24,13 +24,17 @@ CHECKS = (
 )
 
 PATHS = {
-    "ledger": r"^/(v1(/(holders|entries|balances|batches|rates|quotes|keys?|webhooks|alerts|observations)\b|$)|healthz|readyz)",
+    "ledger": r"^/(v1(/(holders|entries|balances|batches|keys?|webhooks|alerts|observations)\b|$)|healthz|readyz)",
+    "rates": r"^/v1/(rates|quotes)\b",
     "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|taxes|packs|purchases|payment-intents|providers|top-ups"
     r"|plan-moves|price-trials|vat-lookups|meters)\b",
     "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
     "documents": r"^/v1/(invoices|payments|reminder(s|-holds)|mails?|credit-notes|tax-summary|books|deferred-revenue|months)\b",
 }
 """The calls that one run is about. Each path of the document is in one of them."""
+
+OF_THE_LEDGER = ("ledger", "rates")
+"""Those without billing."""
 
 # These are answered with a result for each operation or event: a wrong one has its own, and does not refuse the others.
 RESULT_FOR_EACH = """

@@ -11,10 +11,10 @@ from ledger.keys import api_keys
 from ledger_project.serving.web import command
 from tests.billing.factories import unique
 from tests.concurrency.http_clients import HttpClient
-from tests.conformance import PATHS, ensure_conforms
+from tests.conformance import OF_THE_LEDGER, PATHS, ensure_conforms
 from tests.conftest import Way, wsgi_command
 
-PARTS = [part for part in PATHS if part != "ledger"]
+PARTS = [part for part in PATHS if part not in OF_THE_LEDGER]
 
 # What the document's own examples speak of.
 SPOKEN_OF = [
