@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 from django.apps import apps
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Model
@@ -182,19 +182,33 @@ def models_of(app: str) -> tuple[list[type[Model]], list[type[Model]]]:
     return [m for m in models if m not in by_file], by_file
 
 
-@pytest.mark.slow
-@pytest.mark.check
-def test_a_migrated_database_equals_one_made_from_the_models_and_the_file(
-    migrated: BaseDatabaseWrapper, make_database: Callable[[], BaseDatabaseWrapper], app: str
-) -> None:
-    declared = make_database()
-    with declared.schema_editor() as editor:
+def declare(database: BaseDatabaseWrapper, app: str) -> None:
+    """Make what the models and the SQL files of the application declare."""
+    with database.schema_editor() as editor:
         for model in models_of(app)[0]:
             editor.create_model(model)
-    with declared.cursor() as cursor:
+    with database.cursor() as cursor:
         # CREATE INDEX CONCURRENTLY stands alone.
         for text in (schema_file_of(app), *later_files_of(app)):
             cursor.execute(text)
+
+
+@pytest.mark.slow
+@pytest.mark.check
+def test_a_migrated_database_equals_one_made_from_all_models_and_files(new_database: Callable[[], BaseDatabaseWrapper]) -> None:
+    migrated, declared = new_database(), new_database()
+    migrate(migrated, *APPS)
+    for app in APPS:
+        declare(declared, app)
+    assert schema(migrated) == schema(declared)
+
+
+@pytest.mark.slow
+def test_with_those_that_it_needs_alone_an_application_equals_one_made_from_its_models_and_file(
+    migrated: BaseDatabaseWrapper, make_database: Callable[[], BaseDatabaseWrapper], app: str
+) -> None:
+    declared = make_database()
+    declare(declared, app)
     assert schema(migrated) == schema(declared)
 
 
@@ -209,19 +223,17 @@ def test_control_the_comparison_notices_a_difference_of_every_kind(migrated: Bas
     assert schema(migrated) == before
 
 
-@pytest.mark.slow
-@pytest.mark.check
-def test_models_have_the_columns_of_the_tables_and_views_that_the_file_creates(migrated: BaseDatabaseWrapper, app: str) -> None:
+def test_models_have_the_columns_of_the_tables_and_views_that_the_file_creates(db: None, app: str) -> None:
     made_by_file = models_of(app)[1]
     assert made_by_file or app not in BY_FILE
     for model in made_by_file:
-        with migrated.cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(COLUMNS, [model._meta.db_table])
             in_database = cursor.fetchall()
             in_model = []
             for field in model._meta.concrete_fields:
                 if field.column:
-                    cursor.execute("SELECT format_type(CAST(%s AS regtype), NULL)", [field.db_type(migrated)])
+                    cursor.execute("SELECT format_type(CAST(%s AS regtype), NULL)", [field.db_type(connection)])
                     (kind,) = cursor.fetchone()
                     in_model.append((field.column, kind, field.null))
         is_view = in_database[0][2] is None

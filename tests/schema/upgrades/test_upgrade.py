@@ -90,8 +90,15 @@ def assert_nothing_was_lost(server: Server, before: dict[tuple[str, str], bytes]
     assert before.items() <= after.items()
 
 
-@pytest.mark.parametrize("version", [pytest.param(WITH_PIP, marks=pytest.mark.check), 17, 16, 15])
-@pytest.mark.parametrize("release", EARLIER)
+# `make check` upgrades the database of the earliest release, by the steps of all later ones.
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [
+        pytest.param(release, version, marks=[pytest.mark.check] if (release, version) == (EARLIER[0], WITH_PIP) else [])
+        for release in EARLIER
+        for version in (WITH_PIP, 17, 16, 15)
+    ],
+)
 def test_a_database_of_an_earlier_release_is_upgraded(release: str, version: int) -> None:
     with started_version(version) as server, psycopg.connect(server.owner_url, autocommit=True) as owner:
         load(release, server)
