@@ -24,6 +24,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,10 @@ from ledger_project.demonstration.company import (
     subscription_of,
 )
 from ledger_project.serving.postgres.server import Server
+from tests.clients import commands as commands_of_pages
 from tests.clients.conftest import SOURCES, Package
 from tests.clients.guide_scenes import before
-from tests.deployment.serving.test_serve import Serving
+from tests.deployment.serving.test_serve import Serving, wait_until
 
 DOCS: Path = settings.BASE_DIR / "docs"
 CLIENT_PAGES = ["../clients/python/README.md", "../clients/typescript/README.md"]
@@ -107,6 +109,7 @@ def first_line(steps: list[Step]) -> str:
     return steps[0].code.partition("\n")[0]
 
 
+@cache
 def steps(page: str) -> list[Step]:
     """The steps of a page that run."""
     declared = NOT_RUN.get(page, {})
@@ -154,9 +157,9 @@ def is_as_written(written: str, printed: str) -> bool:
 
 
 class Shell:
-    """One shell for the blocks of a page, in a folder of its own."""
+    """One shell for the blocks of a page, in a folder of its own; `address` is that of `project_commands`."""
 
-    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+    def __init__(self, environment: dict[str, str], folder: Path, address: str) -> None:
         self._process = subprocess.Popen(
             ["bash"],
             env=environment,
@@ -168,10 +171,8 @@ class Shell:
         )
         self._folder, self._blocks = folder, count(1)
         (folder / ".data").symlink_to(environment["LEDGER_DATA_DIR"])
-        # Only what an operator's shell has: the settings of the tests name another database.
-        bare = 'env -i PATH="$PATH" HOME=/nonexistent LANG=C.UTF-8 LEDGER_DATA_DIR="$LEDGER_DATA_DIR" PGOPTIONS="$PGOPTIONS"'
-        program = f"{shlex.quote(sys.executable)} {shlex.quote(str(settings.BASE_DIR / 'manage.py'))}"
-        self.run(f'manage.py() {{ {bare} {program} "$@"; }}\ntrap \'echo "status $?"\' ERR')
+        asking = shlex.join([sys.executable, "-I", "-S", commands_of_pages.__file__, address])
+        self.run(f'manage.py() {{ {asking} "$@"; }}\ntrap \'echo "status $?"\' ERR')
 
     def run(self, code: str) -> str:
         """What the block prints, and the status of each of its commands that fails."""
@@ -269,6 +270,23 @@ def django_tabs(environment: dict[str, str]) -> Iterator[DjangoTabs]:
 
 
 @pytest.fixture(scope="module")
+def project_commands(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the process that runs the commands of all pages."""
+    address = tmp_path_factory.mktemp("commands") / "socket"
+    # Only what an operator's shell has: the settings of the tests name another database.
+    bare = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+    with subprocess.Popen(
+        [sys.executable, "-m", commands_of_pages.__name__, address],
+        env=bare | {"LEDGER_DATA_DIR": environment["LEDGER_DATA_DIR"]}, cwd=settings.BASE_DIR,
+    ) as process:  # fmt: skip
+        try:
+            wait_until(lambda: address.exists() or process.poll() is not None, "commands can be asked for")
+            yield str(address)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
     """Where a ledger is that `make run` has started from nothing, with its demo data and worker, and the key that it printed."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-guides-"))
@@ -287,6 +305,8 @@ def environment() -> Iterator[dict[str, str]]:
             "LEDGER_DATA_DIR": str(serving.data_dir),
         }
         assert serving.stop() == 0, serving.said
+        assert serving.pids() == set()
+        assert serving.said.endswith("Stopped.\n")
     finally:
         serving.kill_everything()
         shutil.rmtree(folder)
@@ -311,7 +331,7 @@ def test_the_examples_of_a_page_run_and_print_what_the_page_says(
         return re.sub(r"(?:localhost|127\.0\.0\.1):8000", environment["LEDGER_URL"].removeprefix("http://"), text)
 
     names: dict[str, Any] = {"__name__": "guide", "api_key": environment["KEY"]}
-    shell = Shell(dict(os.environ), tmp_path)
+    shell = Shell(dict(os.environ), tmp_path, request.getfixturevalue("project_commands"))
     try:
         for step in steps(page):
             code, output = here(step.code), None if step.output is None else here(step.output)

@@ -28,7 +28,6 @@ from ledger_project.serving.serve import StartRefused, _free_ports
 from ledger_project.serving.timetable_worker import NICENESS
 from ledger_project.work.timetable import TIMETABLE
 from tests.conftest import database_url, wait_for_answer
-from tests.parts import spread
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -301,7 +300,8 @@ def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[
 # How it ends -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", spread([signal.SIGTERM, signal.SIGHUP], test=(), check=[signal.SIGTERM]))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) -> None:
     """As a single Ctrl-C does, with which most tests here end."""
     serving = serve(**WHOLE).wait_until_ready()
@@ -539,11 +539,11 @@ def test_a_second_one_on_the_same_data_directory_is_refused(serve: Callable[...,
 
 @pytest.mark.slow
 @pytest.mark.check
-def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
+def test_a_taken_port_is_refused_before_anything_starts(public_folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        serving = serve(PORT=str(taken.getsockname()[1]))
+        serving = Serving(public_folder / "data", PORT=str(taken.getsockname()[1]))
         assert serving.process.wait(120) == 1
     assert "make run PORT=8010" in serving.said
     assert not Server(serving.data_dir).is_running()
