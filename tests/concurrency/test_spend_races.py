@@ -506,21 +506,34 @@ EXECUTED_IN_GROUPS = (
 )
 """Races between requests that the account alone decides; the product executes all others in separate transactions."""
 
-each_race = pytest.mark.parametrize("name", RACES)
-each_way = pytest.mark.parametrize("grouped", [True, False], ids=["group commit", "separate transactions"])
+
+def marks_of(name: str, how: str) -> list[pytest.MarkDecorator]:
+    """`make test` has each race with no lock, and one with each broken lock."""
+    if how == NO_LOCK:
+        return []
+    on_one_node = pytest.mark.one_node("how one server takes snapshots")
+    return [on_one_node] if name == EXECUTED_IN_GROUPS[0] else [on_one_node, pytest.mark.slow]
+
+
+# What the product never executes in a group is raced so in `make prove` only.
+each_race = pytest.mark.parametrize(
+    ("name", "grouped"),
+    [
+        pytest.param(
+            name, grouped, id=f"{name}-{way}", marks=[pytest.mark.slow] if grouped and name not in EXECUTED_IN_GROUPS else []
+        )
+        for name in RACES
+        for grouped, way in ((True, "group commit"), (False, "separate transactions"))
+    ],
+)
 # The locks that are broken in their waiting matter only for separate transactions: group commit only tries the lock.
 each_race_with_each_broken_lock = pytest.mark.parametrize(
     ("name", "how", "grouped"),
-    [
-        pytest.param(name, how, False, marks=[] if how == NO_LOCK else pytest.mark.one_node("how one server takes snapshots"))
-        for name, race in RACES.items()
-        for how in race.broken_by
-    ]
+    [pytest.param(name, how, False, marks=marks_of(name, how)) for name, race in RACES.items() for how in race.broken_by]
     + [(name, NO_LOCK, True) for name in EXECUTED_IN_GROUPS],
 )
 
 
-@each_way
 @each_race
 def test_with_the_lock_two_requests_never_collide(
     make_race_schema: MakeRaceSchema, new_holder: NewHolder, name: str, grouped: bool
@@ -534,7 +547,6 @@ def test_with_the_lock_two_requests_never_collide(
     assert schema.unique_violations == []
 
 
-@each_way
 @each_race
 def test_the_lock_without_the_constraints_gives_the_right_outcome(
     make_race_schema: MakeRaceSchema, new_holder: NewHolder, name: str, grouped: bool
