@@ -46,7 +46,6 @@ def find(visit: Visit, word: str, result: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_first_page_has_the_button_of_the_search_where_there_is_no_sidebar(chromium):
     def buttons(visit: Visit) -> list[bool]:
         button = visit.page.get_by_role("button", name="Find anything")
@@ -102,7 +101,6 @@ def test_why_was_she_refused_at_14_03(ada, do):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_what_does_she_have_what_expires_and_who_granted_it(ada, do):
     def job(visit: Visit) -> None:
         find(visit, "ada", "ada")
@@ -137,7 +135,6 @@ def test_give_her_50_back(ada, do):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_close_october_and_tie_it(ledger_clock, do):
     """The month that is over is closed by a worker; the page shows that it is, and what it ties to."""
     over = datetime.now(UTC).replace(day=1) - timedelta(days=3)
@@ -162,7 +159,6 @@ def test_close_october_and_tie_it(ledger_clock, do):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_what_is_stuck_right_now(do):
     from billing.models import SuspendedBilling
     from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory

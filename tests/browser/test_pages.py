@@ -21,6 +21,7 @@ from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
 from tests.browser.small_pictures import keep
 from tests.ledger.staff.admin_site import operator
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -64,7 +65,6 @@ def test_the_list_of_entries_shows_50_rows_and_requests_nothing_from_other_sites
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_holder_shows_what_is_available_and_how_long_it_lasts(history, show):
     shown = show("admin-holder", "/admin/ledger/account/holders/acme-gmbh/?days=90", height=1500)
     assert re.search(r"data-available[^>]*>[\d,]+<", shown)
@@ -73,7 +73,6 @@ def test_a_holder_shows_what_is_available_and_how_long_it_lasts(history, show):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_first_page_shows_what_needs_attention(history, show):
     count_entries(patience_seconds=0)
     shown = show("", "/admin/", height=1300)
@@ -110,7 +109,6 @@ def test_the_list_of_rates_shows_which_version_is_current(show):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_run_of_the_generator_shows_its_total_and_the_outcomes(show):
     refs = [SubscriptionFactory().ref for _ in range(3)]
     summary = {
@@ -147,7 +145,6 @@ def test_an_invoice_looks_like_a_document_with_the_arithmetic_of_each_line(show)
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_pages_name_is_not_cut_off_beside_its_buttons(chromium):
     invoice, *_ = billed_with_everything()
 
@@ -161,7 +158,7 @@ def test_a_pages_name_is_not_cut_off_beside_its_buttons(chromium):
                 assert chromium.visit(f"{site.url}/admin/billing/{page}/change/", is_whole, width=width), (page, width)
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", spread([1400, 390], test=[390]))
 def test_the_unit_beside_an_amount_follows_the_credit_type_that_is_typed(chromium, width):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
 
@@ -228,7 +225,7 @@ def axis(visit: Visit) -> list[str]:
 @pytest.mark.parametrize(
     ("credit_type", "expected"),
     [
-        ("credits", ["credits", "0", "500,000", "1,000,000", "1,500,000"]),
+        pytest.param("credits", ["credits", "0", "500,000", "1,000,000", "1,500,000"], marks=pytest.mark.slow),
         ("usd_cents", ["USD", "0", "5,000", "10,000", "15,000"]),
     ],
 )
@@ -286,9 +283,8 @@ def test_control_a_script_that_the_policy_forbids_is_reported(chromium):
         assert any("unsafe-eval" in line for line in chromium.look(f"{site.url}/admin/ledger/entrylisting/", complaints))
 
 
-@pytest.mark.slow
-@pytest.mark.check
-def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_costs(chromium):
+@pytest.mark.parametrize("width", spread([1440, 390], test=(), check=[390]))
+def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_costs(chromium, width):
     def build(visit: Visit) -> None:
         page = visit.page
         page.get_by_label("Currency").fill("EUR")
@@ -318,13 +314,11 @@ def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_co
         assert (visit.complaints, visit.elsewhere) == ([], [])
 
     with site_of(operator()) as site:
-        for width in (1440, 390):
-            chromium.visit(f"{site.url}/admin/billing/plan/add/", build, width=width)
+        chromium.visit(f"{site.url}/admin/billing/plan/add/", build, width=width)
 
 
-@pytest.mark.slow
-@pytest.mark.check
-def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium):
+@pytest.mark.parametrize("width", spread([1400, 390], test=(), check=[390]))
+def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium, width):
     plan = PlanFactory(prices=[recurring(model="unit", tax_rate="20")])
     customer = CustomerFactory()
 
@@ -363,8 +357,7 @@ def test_rows_are_added_and_removed_by_mouse_and_by_keyboard(chromium):
         assert (visit.complaints, visit.elsewhere) == ([], [])
 
     with site_of(operator()) as site:
-        for width in (1400, 390):
-            chromium.visit(f"{site.url}/admin/billing/subscription/add/", order, width=width)
+        chromium.visit(f"{site.url}/admin/billing/subscription/add/", order, width=width)
     assert not Subscription.objects.exists()
 
 
@@ -375,7 +368,6 @@ def test_the_first_page_of_a_company_shows_its_income(show):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_customer_shows_what_is_asked_first(show):
     seed_demo()
     customer = Customer.objects.get(ref="CUST-LUMEN")
@@ -385,7 +377,6 @@ def test_a_customer_shows_what_is_asked_first(show):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_next_version_of_a_plan_begins_with_the_last(show):
     seed_demo()
     plan = Plan.objects.get(code="team")

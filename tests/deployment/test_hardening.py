@@ -88,7 +88,6 @@ def test_the_policy_lets_pages_load_from_here_only_and_the_documentation_evaluat
 
 
 @pytest.mark.slow
-@pytest.mark.check
 @pytest.mark.usefixtures("committed_db")
 def test_the_pages_work_under_the_policy_without_a_complaint_of_the_browser(
     server_processes: Callable[..., list[WebProcess]], chromium: Chromium
