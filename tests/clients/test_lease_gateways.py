@@ -112,9 +112,6 @@ def world(running_server: RunningServer, new_holder: Callable[[], str], tmp_path
     proxy.close()
 
 
-LANGUAGES = [pytest.param("python", marks=pytest.mark.check), "typescript"]
-
-
 @pytest.fixture
 def package_of(request: pytest.FixtureRequest) -> Callable[[str], Package | None]:
     """The package of the client of a language; None for Python."""
@@ -122,7 +119,7 @@ def package_of(request: pytest.FixtureRequest) -> Callable[[str], Package | None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", ["python", "typescript"])
 def test_a_hundred_decisions_for_each_call(
     world: World, package_of: Callable[[str], Package | None], language: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,7 +127,6 @@ def commit_of(root: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_release_with_a_day_is_refused_without_its_result_or_with_one_that_is_malformed_or_not_as_promised(
     tmp_path: Path,
 ) -> None:

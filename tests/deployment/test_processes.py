@@ -52,7 +52,6 @@ def post(web: WebProcess, path: str, body: dict[str, Any], key: str, idempotency
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_concurrent_spends_over_two_web_servers_behind_pgbouncer_never_overspend(
     pgbouncer: str, server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]
 ) -> None:

@@ -24,7 +24,6 @@ class Both(TestCase):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_second_database_of_another_kind_gets_no_tables_and_can_be_tested_with(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", "billing", extras=("billing", "testing"))
     project.add(SECOND)

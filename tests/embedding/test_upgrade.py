@@ -46,7 +46,6 @@ print(Entry.objects.count())
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_calls_of_the_ledger_are_refused_and_the_projects_own_work_goes_on(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger")
     project.manage("migrate")
@@ -63,7 +62,6 @@ def test_calls_of_the_ledger_are_refused_and_the_projects_own_work_goes_on(new_p
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_control_with_its_own_tables_the_same_calls_succeed(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", "ledger.rest", "ledger.keys")
     project.manage("migrate")

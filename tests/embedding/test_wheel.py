@@ -142,7 +142,6 @@ def test_each_part_is_imported_with_its_extra_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.check
 @pytest.mark.parametrize(
     ("apps", "package", "missing"),
     [

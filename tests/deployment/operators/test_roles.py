@@ -11,6 +11,7 @@ from django.test import Client
 
 from ledger_project.operators.appearance import SECTIONS
 from ledger_project.operators.roles import PERMISSIONS, ROLES, make_groups
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -142,9 +143,7 @@ def test_each_permission_has_one_row_and_each_of_a_model_comes_from_its_row():
     assert set(ROLES) <= set(listed)
 
 
-@pytest.mark.slow
-@pytest.mark.check
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", spread(ROLES, test=(), check=["support"]))
 def test_each_role_sees_the_pages_that_the_docs_say(role):
     client = client_of_role(role)
     seen = {}

@@ -97,7 +97,6 @@ def test_a_release_has_the_same_bytes_in_another_folder_at_another_time(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_quick_files_have_the_same_bytes_and_another_instant_changes_them(
     quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
