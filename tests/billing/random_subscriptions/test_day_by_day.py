@@ -137,7 +137,7 @@ def void_the_last(ref: str) -> None:
             assert last.state in ("paid", "void")
 
 
-@pytest.mark.parametrize("seed", spread(range(40), test=[2], check=[0, 1, 3]))
+@pytest.mark.parametrize("seed", spread(range(40), test=[2], check=[1]))
 def test_the_claims_equal_the_invoiced_lines_and_the_amount_owed_by_the_calculator(seed: int) -> None:
     history, as_of = random_history(seed)
     ref = history.subscription.ref

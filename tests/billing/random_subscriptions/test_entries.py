@@ -188,7 +188,7 @@ def _clocks(settings: Any) -> None:
     settings.LEDGER = settings.LEDGER | {"TEST_CLOCKS": True}
 
 
-@pytest.mark.parametrize("seed", spread(range(100), test=[1], check=[0, 2, 3, 4]))
+@pytest.mark.parametrize("seed", spread(range(100), test=[1], check=[0]))
 def test_the_invoice_is_the_sum_of_the_entries_whenever_the_runs_come(seed: int) -> None:
     life = Life(seed)
     life.live()

@@ -51,7 +51,7 @@ def alone() -> Iterator[None]:
         transaction.savepoint_rollback(before)
 
 
-@pytest.mark.parametrize("seed", spread(range(500), test=[2], check=range(4)))
+@pytest.mark.parametrize("seed", spread(range(500), test=[2], check=[0]))
 def test_a_life(seed: int) -> None:
     """Plans, versions, caps, quantities, pauses, holds across boundaries, refunds at any time, voids, at any pace of runs."""
     live(seed)

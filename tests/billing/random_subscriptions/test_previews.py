@@ -88,7 +88,7 @@ def simulate(seed: int, months: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("seed", spread(range(2_000, 2_025), test=[2_011, 2_017], check=[2_000, 2_004, 2_009, 2_012, 2_020]))
+@pytest.mark.parametrize("seed", spread(range(2_000, 2_025), test=[2_011, 2_017], check=[2_000]))
 def test_the_preview_is_what_runs_make(seed: int) -> None:
     simulate(seed, months=5)
 

@@ -107,14 +107,15 @@ def without_identity(document: dict[str, Any]) -> dict[str, Any]:
 
 
 WAYS = ("rest", "command")
-EACH_IN_TEST = 5
+EACH_IN_TEST, EACH_IN_CHECK = 5, 3
 """Odd, so that both ways come in turn."""
 
 
 def example_by_way(number: int, example: Example, way: str) -> Any:
-    """Each example with one of the two ways, in turn, in `make check`; every fifth of these in `make test`."""
-    marks = [pytest.mark.slow] if WAYS[number % len(WAYS)] != way or number % EACH_IN_TEST else []
-    if WAYS[number % len(WAYS)] == way:
+    """Each fifth example in `make test`, each third in `make check`, with one of the two ways, in turn; all in `make prove`."""
+    is_its_turn = WAYS[number % len(WAYS)] == way
+    marks = [] if is_its_turn and number % EACH_IN_TEST == 0 else [pytest.mark.slow]
+    if is_its_turn and number % EACH_IN_CHECK == 0:
         marks.append(pytest.mark.check)
     return pytest.param(example, way, id=f"{way}-{example.name}", marks=marks)
 

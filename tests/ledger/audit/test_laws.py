@@ -26,14 +26,13 @@ from tests.benchmarks.histories import store
 from tests.ledger.audit.tampering import Tampering, changed, execute, laws_broken, rechained
 from tests.ledger.random_histories import START_US, RandomHistory, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
+from tests.parts import spread
 
 # A clean ledger ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.check
 @pytest.mark.one_node("a session would read all shards, slice by slice; tests/distributed audits a cluster")
-@pytest.mark.parametrize("policy", ["new-lot", "gone"])
+@pytest.mark.parametrize("policy", spread(["new-lot", "gone"], test=(), check=["new-lot"]))
 def test_histories_of_every_kind_of_entry_break_no_law(empty_ledger, policy):
     random_history = RandomHistory(RulesLedger(policy), ("ada", "bob", "cy", "dee"), opens_new_lots=policy == "new-lot")
     chance = random.Random(policy)

@@ -14,6 +14,7 @@ from ledger.rules.accounts import AccountState
 from ledger.rules.entries import Entry
 from ledger.rules.requests import Request, SpendRequest, TransferRequest
 from tests.ledger.random_histories import FREE, NEW_LOT_DAYS, START_US, RandomHistory
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -69,9 +70,7 @@ def ledger_on_database(monkeypatch, settings) -> ServicesLedger:
     return made
 
 
-@pytest.mark.slow
-@pytest.mark.check
-@pytest.mark.parametrize("policy", ["new-lot", "gone"])
+@pytest.mark.parametrize("policy", spread(["new-lot", "gone"], test=(), check=["gone"]))
 def test_400_random_steps_match_the_model_and_every_retry_gets_the_first_outcome(ledger_on_database, policy, settings):
     settings.LEDGER = settings.LEDGER | {"REFUND_TO_EXPIRED_LOT": policy}
     history = RandomHistory(ledger_on_database, HOLDERS, opens_new_lots=policy == "new-lot")

@@ -760,7 +760,6 @@ def compare_runs(terms: Any, spent: int, debt: int, days: int, late: Any, held: 
 
 
 @pytest.mark.slow
-@pytest.mark.check
 @given(
     terms=st.fixed_dictionaries(
         {

@@ -26,6 +26,7 @@ from ledger.rules.requests import (
 )
 from tests.ledger.random_histories import HOUR_US, NEW_LOT_DAYS, RandomHistory, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
+from tests.parts import spread
 
 HOLDERS = ("ada", "bob")
 POLICIES = ("new-lot", "gone")
@@ -120,9 +121,7 @@ def refund_rest(ledger: RulesLedger, account: AccountState, spend: Entry) -> lis
     )
 
 
-@pytest.mark.slow
-@pytest.mark.check
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", spread(POLICIES, test=(), check=POLICIES[:1]))
 @settings(max_examples=settings().max_examples // 2)
 @given(seed=st.integers(0, 10**9), waits=st.lists(st.sampled_from((1, HOUR_US, 2 * HOUR_US, DAY_US, 3 * DAY_US)), max_size=5))
 def test_available_credits_and_refusals_do_not_depend_on_whether_due_entries_are_booked(policy, seed, waits):
