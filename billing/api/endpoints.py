@@ -26,7 +26,7 @@ from ledger.rest.kit.queries import DryRunQuery, query_parameters, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
 from ledger.rest.kit.request_errors import NotFound as NoSuchPath
 from ledger.rest.kit.requests import dry_run_key, idempotency_key
-from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import operation, page_response
 
 Row = TypeVar("Row")
 
@@ -155,7 +155,7 @@ def list_operation(
 
     @operation(
         name, summary, description, tag=tag, scope=BILLING_READ, query=query, parameters=parameters, problems=problems,
-        responses={200: ResponseBody(page_of(shape), page_example(example, path=path), "A page of the list.")},
+        responses=page_response(shape, example, path=path, text="A page of the list."),
     )  # fmt: skip
     def get(self: BillingEndpoint, request: HttpRequest, **named: Any) -> Response:
         filters = read_query(query, request)

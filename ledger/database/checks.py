@@ -12,7 +12,6 @@ from typing import Any, Final
 from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, ProgrammingError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
-from django.db.migrations.executor import MigrationExecutor
 from psycopg import IsolationLevel
 
 from ledger.database.cluster import on_cluster
@@ -191,13 +190,6 @@ def refusal_of_writes(connection: BaseDatabaseWrapper) -> str:
     if is_standby:
         return "the server is a standby, which only reads"
     return "transactions are read-only (default_transaction_read_only)" if is_read_only else ""
-
-
-def pending_migrations(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return the migrations of this version that the database does not have yet, such as `ledger.0001_initial`."""
-    executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    return [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
 
 
 def leave_unverified(alias: str) -> None:

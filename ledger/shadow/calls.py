@@ -15,7 +15,7 @@ from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES, read
 from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.kit.request_errors import InvalidRequest, NotFound
-from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_response
 from ledger.shadow import examples, promoting, reads, schemas
 from ledger.shadow.observing import INVALID, ObservationResult, observe_all
 from ledger.shadow.promoting import Move, MoveResult
@@ -77,11 +77,7 @@ class Observations(ShadowEndpoint):
         tag=SHADOW,
         scope=LEDGER_READ,
         query=schemas.ObservationsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(schemas.ObservationSerializer), page_example(examples.OBSERVATION, path="/v1/observations"), "A page."
-            )
-        },
+        responses=page_response(schemas.ObservationSerializer, examples.OBSERVATION, path="/v1/observations", text="A page."),
     )
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(schemas.ObservationsQuery, request)
@@ -100,13 +96,9 @@ class ObservedAccounts(ShadowEndpoint):
         tag=SHADOW,
         scope=LEDGER_READ,
         query=schemas.ObservedAccountsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(schemas.ObservedAccountSerializer),
-                page_example(examples.OBSERVED_ACCOUNT, path="/v1/observations/holders"),
-                "A page.",
-            )
-        },
+        responses=page_response(
+            schemas.ObservedAccountSerializer, examples.OBSERVED_ACCOUNT, path="/v1/observations/holders", text="A page."
+        ),
     )
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(schemas.ObservedAccountsQuery, request)

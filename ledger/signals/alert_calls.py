@@ -11,7 +11,7 @@ from ledger.rest.kit.authentication import SIGNALS_READ, SIGNALS_WRITE
 from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
 from ledger.rest.kit.requests import dry_run_key, idempotency_key
-from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_response
 from ledger.signals import alert_declarations, alert_watching, examples, schemas
 from ledger.signals.alert_declarations import EndAlertRequest, WrittenAlert
 from ledger.signals.errors import AlertLimit, AlertNotFound
@@ -31,9 +31,7 @@ class Alerts(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_READ,
         query=schemas.AlertsQuery,
-        responses={
-            200: ResponseBody(page_of(AlertBodySerializer), page_example(examples.ALERT, path="/v1/alerts"), "A page of alerts.")
-        },
+        responses=page_response(AlertBodySerializer, examples.ALERT, path="/v1/alerts", text="A page of alerts."),
     )
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(schemas.AlertsQuery, request)
@@ -131,13 +129,9 @@ class AlertAccounts(SignalsEndpoint):
         scope=SIGNALS_READ,
         parameters=[ALERT_PATH],
         query=schemas.AlertAccountsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(AlertAccountBodySerializer),
-                page_example(examples.ALERT_ACCOUNT, path="/v1/alerts/low/accounts"),
-                "A page of accounts.",
-            )
-        },
+        responses=page_response(
+            AlertAccountBodySerializer, examples.ALERT_ACCOUNT, path="/v1/alerts/low/accounts", text="A page of accounts."
+        ),
         problems=[NO_ALERT],
     )
     def get(self, request: HttpRequest, alert: str) -> Response:

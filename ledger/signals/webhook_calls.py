@@ -16,7 +16,7 @@ from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
 from ledger.rest.kit.request_errors import NotFound
 from ledger.rest.kit.requests import dry_run_key, idempotency_key
-from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_response
 from ledger.signals import examples, reads, schemas
 from ledger.signals import webhooks as use_cases
 from ledger.signals.errors import WebhookNotFound, WebhookRotating
@@ -90,11 +90,7 @@ class Webhooks(SignalsEndpoint):
         tag=SIGNALS,
         scope=SIGNALS_READ,
         query=schemas.WebhooksQuery,
-        responses={
-            200: ResponseBody(
-                page_of(WebhookBodySerializer), page_example(examples.LISTED_WEBHOOK, path="/v1/webhooks"), "A page of webhooks."
-            )
-        },
+        responses=page_response(WebhookBodySerializer, examples.LISTED_WEBHOOK, path="/v1/webhooks", text="A page of webhooks."),
     )
     def get(self, request: HttpRequest) -> Response:
         page = cursors.requested_page(request, read_query(schemas.WebhooksQuery, request))
@@ -225,13 +221,9 @@ class Deliveries(SignalsEndpoint):
         scope=SIGNALS_READ,
         parameters=[WEBHOOK_PATH],
         query=schemas.DeliveriesQuery,
-        responses={
-            200: ResponseBody(
-                page_of(DeliveryBodySerializer),
-                page_example(examples.DELIVERY, path="/v1/webhooks/1/deliveries"),
-                "A page of deliveries.",
-            )
-        },
+        responses=page_response(
+            DeliveryBodySerializer, examples.DELIVERY, path="/v1/webhooks/1/deliveries", text="A page of deliveries."
+        ),
         problems=[NO_WEBHOOK],
     )
     def get(self, request: HttpRequest, webhook: int) -> Response:

@@ -6,8 +6,7 @@ A span is the child of the span in whose context it begins. Contexts go with a r
 of the committer's work for a group is a child of the first request's span, with links to the others.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any
 
@@ -37,16 +36,6 @@ def flush() -> None:
     """Send the spans that have ended; called when the process ends."""
     if tracer is not None:
         _flush()
-
-
-@contextmanager
-def request_span(headers: Mapping[str, str]) -> Iterator[Any]:
-    """While the block runs, the span of a request: a child of the caller's span that `traceparent` names among the headers."""
-    from opentelemetry import propagate
-    from opentelemetry.trace import SpanKind
-
-    with tracer.start_as_current_span("request", context=propagate.extract(headers), kind=SpanKind.SERVER) as span:
-        yield span
 
 
 def in_span(name: str, execute: Callable[..., Any], contexts: Sequence[Context]) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from ledger.rest.kit.parsing import BATCH_LIMIT_BYTES, read
 from ledger.rest.kit.queries import read_query
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.kit.request_errors import InvalidRequest
-from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_response
 
 
 class Meters(WriteEndpoint):
@@ -90,12 +90,9 @@ class UsageEvents(WriteEndpoint):
         "All events, the latest use first; or only those of a subscription or of all subscriptions of a customer, and of a "
         "meter. Events that were billed long ago may have been removed.",
         tag=USAGE, scope=BILLING_READ, query=request_schemas.UsageEventsQuery, problems=[NO_CUSTOMER, NO_SUBSCRIPTION],
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.UsageEventSerializer), page_example(examples.USAGE_EVENT, path="/v1/usage-events"),
-                "A page of the list."
-            )
-        },
+        responses=page_response(
+            response_schemas.UsageEventSerializer, examples.USAGE_EVENT, path="/v1/usage-events", text="A page of the list."
+        ),
     )  # fmt: skip
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(request_schemas.UsageEventsQuery, request)

@@ -31,7 +31,7 @@ from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
 from ledger.rest.kit.request_errors import NotFound, Unauthenticated
 from ledger.rest.kit.requests import dry_run_key, idempotency_key
-from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_response
 from ledger.scopes import SCOPES
 
 KEYS = "API keys"
@@ -138,7 +138,7 @@ class Keys(KeyWrite):
         scope=KEYS_ADMIN,
         with_labels=True,
         query=KeysQuery,
-        responses={200: ResponseBody(page_of(ApiKeySerializer), page_example(examples.KEY, path="/v1/keys"), "A page of keys.")},
+        responses=page_response(ApiKeySerializer, examples.KEY, path="/v1/keys", text="A page of keys."),
     )
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(KeysQuery, request)

@@ -34,7 +34,7 @@ from ledger.rest.kit.endpoint import Endpoint
 from ledger.rest.kit.queries import read_query
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.kit.request_errors import NotFound
-from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import ResponseBody, operation, page_response
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import BUDGET_PATH, HOLDER_PATH, RECURRING_PATH
 from ledger.rest.writes import (
@@ -106,13 +106,12 @@ class Grants(Write):
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
         query=request_schemas.HoldsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.GrantedSerializer),
-                page_example(examples.GRANT | {"lot": examples.BALANCE["lots"][0]}, path="/v1/holders/customer-42/grants"),
-                "A page of grants.",
-            )
-        },
+        responses=page_response(
+            response_schemas.GrantedSerializer,
+            examples.GRANT | {"lot": examples.BALANCE["lots"][0]},
+            path="/v1/holders/customer-42/grants",
+            text="A page of grants.",
+        ),
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.HoldsQuery, request)
@@ -474,13 +473,12 @@ class Budgets(Endpoint):
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
         query=request_schemas.BudgetsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.BudgetBodySerializer),
-                page_example(examples.BUDGET, path="/v1/holders/customer-42/budgets"),
-                "A page of budgets.",
-            )
-        },
+        responses=page_response(
+            response_schemas.BudgetBodySerializer,
+            examples.BUDGET,
+            path="/v1/holders/customer-42/budgets",
+            text="A page of budgets.",
+        ),
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.BudgetsQuery, request)
@@ -504,13 +502,12 @@ class BudgetUsage(Endpoint):
         with_labels=True,
         parameters=[HOLDER_PATH, BUDGET_PATH],
         query=request_schemas.BudgetUsageQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.BudgetUseSerializer),
-                page_example(examples.BUDGET_USE, path="/v1/holders/customer-42/budgets/daily/usage"),
-                "A page of subjects.",
-            )
-        },
+        responses=page_response(
+            response_schemas.BudgetUseSerializer,
+            examples.BUDGET_USE,
+            path="/v1/holders/customer-42/budgets/daily/usage",
+            text="A page of subjects.",
+        ),
         problems=[NotFound()],
     )
     def get(self, request: HttpRequest, holder: str, budget: str) -> Response:
@@ -615,13 +612,12 @@ class RecurringGrants(Endpoint):
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
         query=request_schemas.RecurringGrantsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.RecurringGrantBodySerializer),
-                page_example(examples.RECURRING_GRANT, path="/v1/holders/customer-42/recurring-grants"),
-                "A page of recurring grants.",
-            )
-        },
+        responses=page_response(
+            response_schemas.RecurringGrantBodySerializer,
+            examples.RECURRING_GRANT,
+            path="/v1/holders/customer-42/recurring-grants",
+            text="A page of recurring grants.",
+        ),
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.RecurringGrantsQuery, request)

@@ -19,7 +19,7 @@ from ledger.rest.kit.endpoint import Awaited, Endpoint, InThread, Reading
 from ledger.rest.kit.queries import query_parameters, read_query
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.kit.request_errors import NotFound, NotWithLabels
-from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of, page_response
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import CREDIT_TYPE_PATH, HOLDER_PATH, SEQUENCE_PATH
 from ledger.values import EARLIEST_YEAR, LATEST_YEAR
@@ -209,13 +209,12 @@ class HolderRefusals(Endpoint):
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
         query=request_schemas.RefusalsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.RefusalSerializer),
-                page_example(examples.REFUSAL, path="/v1/holders/customer-42/refusals"),
-                "A page of refusals.",
-            )
-        },
+        responses=page_response(
+            response_schemas.RefusalSerializer,
+            examples.REFUSAL,
+            path="/v1/holders/customer-42/refusals",
+            text="A page of refusals.",
+        ),
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         page = cursors.requested_page(request, read_query(request_schemas.RefusalsQuery, request))

@@ -17,7 +17,7 @@ from ledger.rest.kit.endpoint import Endpoint, InThread, QueuedRequest
 from ledger.rest.kit.queries import read_query
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.kit.request_errors import NotFound
-from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import ResponseBody, operation, page_response
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import ETAG_HEADER, HOLDER_PATH, IF_NONE_MATCH_HEADER
 from ledger.rules.purposes import Use
@@ -117,13 +117,12 @@ class Lots(Endpoint):
         with_labels=True,
         parameters=[HOLDER_PATH],
         query=request_schemas.HoldsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.LotSerializer),
-                page_example(examples.BALANCE["lots"][0], path="/v1/holders/customer-42/lots"),
-                "A page of lots.",
-            )
-        },
+        responses=page_response(
+            response_schemas.LotSerializer,
+            examples.BALANCE["lots"][0],
+            path="/v1/holders/customer-42/lots",
+            text="A page of lots.",
+        ),
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.HoldsQuery, request)
@@ -142,13 +141,9 @@ class Holders(Endpoint):
         tag=HISTORY,
         scope=LEDGER_READ,
         query=request_schemas.HoldersQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.AccountBalanceSerializer),
-                page_example(examples.BALANCE, path="/v1/holders"),
-                "A page of accounts.",
-            )
-        },
+        responses=page_response(
+            response_schemas.AccountBalanceSerializer, examples.BALANCE, path="/v1/holders", text="A page of accounts."
+        ),
     )
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(request_schemas.HoldersQuery, request)

@@ -8,7 +8,7 @@ from ledger.rest.kit import cursors
 from ledger.rest.kit.authentication import LEDGER_HOLD, LEDGER_READ
 from ledger.rest.kit.queries import read_query
 from ledger.rest.kit.rendering import Response, json_response
-from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import operation, page_response
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import HOLDER_PATH
 from ledger.rest.writes import BUDGET_PROBLEMS, FROZEN, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, write
@@ -51,13 +51,9 @@ class Holds(Write):
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
         query=request_schemas.HoldsQuery,
-        responses={
-            200: ResponseBody(
-                page_of(response_schemas.HoldBodySerializer),
-                page_example(examples.OPEN_HOLD, path="/v1/holders/customer-42/holds"),
-                "A page of holds.",
-            )
-        },
+        responses=page_response(
+            response_schemas.HoldBodySerializer, examples.OPEN_HOLD, path="/v1/holders/customer-42/holds", text="A page of holds."
+        ),
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         query = read_query(request_schemas.HoldsQuery, request)

@@ -189,6 +189,16 @@ def page_example(*results: Any, path: str) -> dict[str, Any]:
     return {"results": list(results), "next": f"https://ledger.example{path}?cursor=Zm9sbG93aW5n&limit=1", "previous": None}
 
 
+def page_response(shape: type[serializers.Serializer], row: Any, *, path: str, text: str) -> dict[int, ResponseBody]:
+    """Return the response of a call that lists rows of this shape, by its status.
+
+    Args:
+        row: the example of a row. path: of the call, in the links of the example.
+        text: what the page is of.
+    """
+    return {200: ResponseBody(page_of(shape), page_example(row, path=path), text)}
+
+
 # What drf-spectacular is to make of our declarations -------------------------------------------------
 
 

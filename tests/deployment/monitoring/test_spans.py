@@ -22,6 +22,7 @@ from ledger import services
 from ledger.database.queues import Pending, Queue
 from ledger.keys import api_keys
 from ledger.rest.kit import authentication
+from ledger.rest.kit.front.request_traces import request_span
 from ledger.telemetry import tracing
 from ledger_project.monitoring.spans import start_tracing, statement_span, trace_with
 from tests.conftest import WebProcess
@@ -97,12 +98,12 @@ def test_a_request_that_its_caller_does_not_record_and_a_probe_make_no_span(api:
 def test_what_is_executed_for_a_group_is_linked_with_each_of_its_requests(spans: Spans) -> None:
     group, requests = [], []
     for number in range(3):
-        with tracing.request_span({}) as span:
+        with request_span({}) as span:
             group.append(Pending(number, lambda done: None))
             requests.append(span.get_span_context())
     executed: list[Any] = []
     # The spans of requests are still open while their group is executed.
-    with tracing.request_span({}) as open_span:
+    with request_span({}) as open_span:
         group[0].context = copy_context()
         Queue("a-queue", lambda asked: executed.append(asked) or asked)._outcomes(group)
     (of_group,) = [span for span in spans() if span.name == "a-queue"]
@@ -113,7 +114,7 @@ def test_what_is_executed_for_a_group_is_linked_with_each_of_its_requests(spans:
 
 
 def test_a_comment_that_names_a_holder_is_left_out(spans: Spans) -> None:
-    with tracing.request_span({}), connection.cursor() as cursor:
+    with request_span({}), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s) /* ledger/ada */", [1])
     (statement,) = [span for span in spans() if span.kind is SpanKind.CLIENT]
     assert statement.attributes["db.query.text"] == "SELECT pg_advisory_xact_lock(%s)"

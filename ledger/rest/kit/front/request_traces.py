@@ -1,6 +1,7 @@
 """The span of a request, where traces are switched on."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ledger.rest.kit.front.request_metrics import label_of
@@ -9,12 +10,22 @@ from ledger.rest.kit.requests import FastRequest
 from ledger.telemetry import tracing
 
 
+@contextmanager
+def request_span(headers: Mapping[str, str]) -> Iterator[Any]:
+    """While the block runs, the span of a request: a child of the caller's span that `traceparent` names among the headers."""
+    from opentelemetry import propagate
+    from opentelemetry.trace import SpanKind
+
+    with tracing.tracer.start_as_current_span("request", context=propagate.extract(headers), kind=SpanKind.SERVER) as span:
+        yield span
+
+
 async def respond_in_span(request: FastRequest, respond: Callable[[], Awaitable[AnyResponse]]) -> AnyResponse:
     """Return the response of `respond`, which runs within the span of the request.
 
     The span has the route and not the path, because a path may name a holder. `ledger.request_id` finds the request in the log.
     """
-    with tracing.request_span(_headers(request)) as span:
+    with request_span(_headers(request)) as span:
         response = await respond()
         method, route, status = label_of(request, response)
         span.update_name(f"{method} {route}")
