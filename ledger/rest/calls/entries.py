@@ -19,7 +19,7 @@ from ledger.rest.kit.endpoint import Awaited, Endpoint, InThread, Reading
 from ledger.rest.kit.queries import query_parameters, read_query
 from ledger.rest.kit.rendering import Response, json_response
 from ledger.rest.kit.request_errors import NotFound, NotWithLabels
-from ledger.rest.kit.schema import ResponseBody, operation, page_example, page_of, page_response
+from ledger.rest.kit.schema import ResponseBody, operation, page_response
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import CREDIT_TYPE_PATH, HOLDER_PATH, SEQUENCE_PATH
 from ledger.values import EARLIEST_YEAR, LATEST_YEAR
@@ -27,7 +27,6 @@ from ledger.values import EARLIEST_YEAR, LATEST_YEAR
 HISTORY = "History"
 EARLIEST: Final = datetime(EARLIEST_YEAR, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(LATEST_YEAR + 1, 1, 1, tzinfo=UTC)
-ENTRY_PAGE: Final = page_of(response_schemas.EntrySerializer)
 LOST: Final = FeedPositionLost(holder_id="customer-42", credit_type="credits", sequence=7, recorded_at=examples.RECORDED_AT)
 
 
@@ -46,13 +45,9 @@ class HolderEntries(Endpoint):
         with_labels=True,
         parameters=[HOLDER_PATH],
         query=request_schemas.EntriesQuery,
-        responses={
-            200: ResponseBody(
-                ENTRY_PAGE,
-                page_example(examples.SPEND, path="/v1/holders/customer-42/entries"),
-                "A page of entries.",
-            )
-        },
+        responses=page_response(
+            response_schemas.EntrySerializer, examples.SPEND, path="/v1/holders/customer-42/entries", text="A page of entries."
+        ),
     )
     def get(self, request: HttpRequest, holder: str) -> Response:
         filters = read_query(request_schemas.EntriesQuery, request)
@@ -84,13 +79,7 @@ class AllEntries(Endpoint):
         scope=LEDGER_READ,
         with_labels=True,
         query=request_schemas.AllEntriesQuery,
-        responses={
-            200: ResponseBody(
-                ENTRY_PAGE,
-                page_example(examples.SPEND, path="/v1/entries"),
-                "A page of entries.",
-            )
-        },
+        responses=page_response(response_schemas.EntrySerializer, examples.SPEND, path="/v1/entries", text="A page of entries."),
         problems=[LOST, FeedUnavailable(reason="standby")],
     )
     def get(self, request: HttpRequest) -> Awaited | InThread:

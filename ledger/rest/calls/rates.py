@@ -12,7 +12,7 @@ from ledger.rest.kit.queries import DryRunQuery, read_query
 from ledger.rest.kit.rendering import Response, json_response, write_response
 from ledger.rest.kit.request_errors import NotFound
 from ledger.rest.kit.requests import dry_run_key, idempotency_key
-from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.rest.kit.schema import RequestBody, ResponseBody, operation, page_response
 from ledger.rest.schemas import examples, request_schemas, response_schemas
 from ledger.rest.schemas.parameters import RATE_PATH
 from ledger.rest.writes import RATE_PROBLEMS
@@ -21,7 +21,6 @@ from ledger.rules.requests import QuoteRequest, RateRequest
 RATES = "Rates"
 RATE = request_schemas.body_of(RateRequest)
 QUOTE = request_schemas.body_of(QuoteRequest)
-RATE_PAGE = page_of(response_schemas.RateBodySerializer)
 
 
 class Rates(Endpoint):
@@ -64,7 +63,7 @@ class Rates(Endpoint):
         scope=LEDGER_READ,
         with_labels=True,
         query=request_schemas.RatesQuery,
-        responses={200: ResponseBody(RATE_PAGE, page_example(examples.RATE, path="/v1/rates"), "A page of rates.")},
+        responses=page_response(response_schemas.RateBodySerializer, examples.RATE, path="/v1/rates", text="A page of rates."),
     )
     def get(self, request: HttpRequest) -> Response:
         filters = read_query(request_schemas.RatesQuery, request)
@@ -89,13 +88,9 @@ class RateVersions(Endpoint):
         with_labels=True,
         parameters=[RATE_PATH],
         query=request_schemas.RateVersionsQuery,
-        responses={
-            200: ResponseBody(
-                RATE_PAGE,
-                page_example(examples.RATE, path="/v1/rates/gpt-4o.output"),
-                "A page of versions.",
-            )
-        },
+        responses=page_response(
+            response_schemas.RateBodySerializer, examples.RATE, path="/v1/rates/gpt-4o.output", text="A page of versions."
+        ),
     )
     def get(self, request: HttpRequest, code: str) -> Response:
         query = read_query(request_schemas.RateVersionsQuery, request)

@@ -169,6 +169,7 @@ def _request_examples(takes: RequestBody | None) -> list[OpenApiExample]:
 
 
 @cache
+@cache
 def page_of(shape: type[serializers.Serializer]) -> type[serializers.Serializer]:
     """Return the shape of a page of a list; the same for two lists of the same rows."""
     link = "The URL of that page; null at the end of the list."
