@@ -1,6 +1,6 @@
 """The display of amounts for people, from the rows of credit types. No decision depends on it (docs/explanation/ledger.md)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ledger.models import CreditType
@@ -12,6 +12,7 @@ __all__ = [
     "CreditUnit",
     "currency_unit",
     "in_language",
+    "in_units",
     "plain_unit",
     "purpose_names",
     "purpose_words",
@@ -35,6 +36,12 @@ def units_of(credit_types: Iterable[str]) -> dict[str, CreditUnit]:
 def unit_of(credit_type: str) -> CreditUnit:
     """Return the unit of that type."""
     return units_of([credit_type])[credit_type]
+
+
+def in_units(amounts: Mapping[str, int]) -> str:
+    """Return amounts of several credit types in words, each in its unit; “nothing” without any."""
+    units = units_of(amounts)
+    return ", ".join(units[name].amount(amounts[name]) for name in sorted(amounts)) or "nothing"
 
 
 def with_units(rows: Iterable[Any]) -> None:

@@ -3,7 +3,6 @@
 import json
 import sys
 from argparse import ArgumentParser
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +12,7 @@ from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_of
 from ledger.services.expiration import ExpirationSummary, book_all_expirations
-from ledger.units import units_of
+from ledger.units import in_units
 
 DONE, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 2, 3, 4, 5
 FAILURES_SHOWN = 20
@@ -78,11 +77,11 @@ def _exit_code(summary: ExpirationSummary) -> int:
 def _as_text(summary: ExpirationSummary, *, dry_run: bool) -> str:
     """Return the summary for people."""
     if dry_run:
-        credits_due = f"{_credits(summary.expired_by_type)} to expire, {_credits(summary.released_by_type)} to release"
+        credits_due = f"{in_units(summary.expired_by_type)} to expire, {in_units(summary.released_by_type)} to release"
         return f"{_accounts(summary.due)} due: {credits_due}. Nothing was written (dry run)."
     lines = [
         f"Booked {_entries(summary.entries)} for {_accounts(summary.booked)} in {summary.seconds:.1f} s. "
-        f"Expired: {_credits(summary.expired_by_type)}. Released from holds: {_credits(summary.released_by_type)}."
+        f"Expired: {in_units(summary.expired_by_type)}. Released from holds: {in_units(summary.released_by_type)}."
         if summary.booked
         else f"Nothing is due: looked at {_accounts(summary.looked_at)} in {summary.seconds:.1f} s."
     ]
@@ -92,12 +91,6 @@ def _as_text(summary: ExpirationSummary, *, dry_run: bool) -> str:
     if len(summary.failures) > FAILURES_SHOWN:
         lines.append(f"… and {len(summary.failures) - FAILURES_SHOWN} more")
     return "\n".join(lines)
-
-
-def _credits(by_type: Mapping[str, int]) -> str:
-    """Return the credits of each type, in its unit."""
-    units = units_of(by_type)
-    return ", ".join(units[name].amount(by_type[name]) for name in sorted(by_type)) or "nothing"
 
 
 def _entries(count: int) -> str:

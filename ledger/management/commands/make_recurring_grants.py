@@ -3,7 +3,6 @@
 import json
 import sys
 from argparse import ArgumentParser
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +10,7 @@ from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import stop_with_progress
 from ledger.services.recurring_grants import RecurringSummary, grant_all_due
-from ledger.units import units_of
+from ledger.units import in_units
 
 DONE, SOME_FAILED, ONLY_BUSY_LEFT = 0, 3, 4
 FAILURES_SHOWN = 20
@@ -65,8 +64,8 @@ def _as_text(summary: RecurringSummary, *, dry_run: bool) -> str:
     if dry_run:
         return f"{_count_text(summary.due, 'recurring grant')} due. Nothing was written (dry run)."
     lines = [
-        f"Granted {_credits(summary.granted_by_type)} for {_count_text(summary.periods, 'period')} in {summary.seconds:.1f} s. "
-        f"Revoked beyond what rolls over: {_credits(summary.revoked_by_type)}."
+        f"Granted {in_units(summary.granted_by_type)} for {_count_text(summary.periods, 'period')} in {summary.seconds:.1f} s. "
+        f"Revoked beyond what rolls over: {in_units(summary.revoked_by_type)}."
         if summary.periods or summary.skipped
         else f"Nothing is due: looked in {summary.seconds:.1f} s."
     ]
@@ -76,12 +75,6 @@ def _as_text(summary: RecurringSummary, *, dry_run: bool) -> str:
     if len(summary.failures) > FAILURES_SHOWN:
         lines.append(f"… and {len(summary.failures) - FAILURES_SHOWN} more")
     return "\n".join(lines)
-
-
-def _credits(by_type: Mapping[str, int]) -> str:
-    """Return the credits of each type, in its unit."""
-    units = units_of(by_type)
-    return ", ".join(units[name].amount(by_type[name]) for name in sorted(by_type)) or "nothing"
 
 
 def _count_text(count: int, noun: str) -> str:
