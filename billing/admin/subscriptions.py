@@ -164,8 +164,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         "cancel_order",
         "withdraw_cancellation",
         "resume_billing",
-        "invoice_usage",
-        "give_coupon",
+        {"title": "More", "icon": "more_horiz", "items": ["invoice_usage", "give_coupon"]},
     )
 
     change_plan = _amendment("change_plan", "sell")

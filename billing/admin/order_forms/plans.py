@@ -19,6 +19,7 @@ from billing.admin.order_forms import prices
 from billing.admin.order_forms.fields import BudgetsField, NamesInLanguages, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import plan_sentences
+from billing.admin.references import LANGUAGE_NAMES
 from billing.admin.version_previews import version_parts, version_sentences
 from billing.documents.printed_arithmetic import Notation, calculation
 from billing.models import Plan, Price
@@ -390,20 +391,22 @@ def _rate_example(price: Any, quantity: Decimal, currency: str, typed: Mapping[s
 
 
 def _lines(price: Any, quantity: str, cost: str, say: Notation, typed: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the line of an invoice in each language in which it differs."""
+    """Return the line of an invoice, and again in each language in which it differs."""
     rows = NamesInLanguages(Names.languages).widget.value_from_datadict(typed, {}, "names")
     plan_names = {row.get("language", ""): row.get("name", "") for row in rows}
     unit = price.amount_on_line()
     times = "" if unit is None else f"{say.number(quantity)} at {say.price(unit)}"
-    titles: dict[str, None] = {}
+    titles: dict[str, str] = {}
     group = f": {group_words(dict.fromkeys(price.group_by, ANY_VALUE))}" if price.group_by else ""
     for language, texts in TITLES.items():
         plan = name_in(
             language, key=str(typed.get("code") or "plan"), name=str(typed.get("name") or "") or None, names=plan_names
         )
         called = name_in(language, key=price.key, name=price.name, names=dict(price.names))
-        titles[texts[price.kind].format(plan=plan, price=called, group=group)] = None
-    return [(title, times, cost) for title in titles]
+        titles.setdefault(texts[price.kind].format(plan=plan, price=called, group=group), language)
+    first, *others = titles.items()
+    named = [first[0], *(f"{title} (in {LANGUAGE_NAMES.get(language, language)})" for title, language in others)]
+    return [(title, times, cost) for title in named]
 
 
 def examples_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:

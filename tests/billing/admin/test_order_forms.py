@@ -943,7 +943,7 @@ def test_the_form_says_what_an_example_costs_and_why(client, typed, sentence):
     assert response.status_code == 200
     shown = text_of_response(response).replace("\u00a0", " ")
     assert sentence in shown
-    assert ("Team: p" in shown and "Gruppe: p" in shown) == (not sentence.startswith("No example"))
+    assert ("Team: p" in shown and "Gruppe: p (in German)" in shown) == (not sentence.startswith("No example"))
     assert row_counts() == before
 
 
