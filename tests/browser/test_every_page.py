@@ -2,8 +2,13 @@
 
 A page is forgotten by nobody: the pages are those to which the walk of tests/deployment/operators/test_links.py comes, and it
 comes to each view. Each page is loaded once for each look.
+
+A role may find other fields, links and buttons on a page than somebody who may do everything. Each role has a case, which looks
+at the pages that it is the first to find so. That it finds nothing that it may not use is what test_links.py tests.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
 import pytest
@@ -24,6 +29,8 @@ LOOKS: Final[tuple[tuple[Literal["light", "dark"], int], ...]] = (("light", 1400
 HEIGHT: Final = 900
 ONE_LOOK: Final = LOOKS[:1]
 """How roles see pages: themes and widths are the same for everybody."""
+OF_ONE_VISIT: Final = re.compile(r'admin-[0-9a-f]{32}|name="csrfmiddlewaretoken" value="\w+"|/_[0-9a-f]+_/')
+"""What differs each time a page is shown: keys of forms and tokens."""
 
 
 class Fault(NamedTuple):
@@ -87,6 +94,40 @@ def test_each_page_is_accessible_by_axe_and_by_keyboard_in_both_widths_light_and
     assert faults == [], "\n".join(map(str, faults))
 
 
+# What each role finds --------------------------------------------------------------------------------
+
+
+def content_of(client: Client, address: str) -> str | None:
+    """What a page has beside what all pages of a role have, without what is new each time it is shown.
+
+    None if the role may not open it, or is led to another page, as from a form that it may not decide about.
+    """
+    response = client.get(address)
+    assert response.status_code in (200, 302, 403), address
+    page = response.getvalue().decode()
+    return OF_ONE_VISIT.sub("", page[page.index('id="content"') :]) if response.status_code == 200 else None
+
+
+def found_first_by(client: Client, addresses: Iterable[str], earlier: list[Client]) -> list[str]:
+    """The pages that nobody of those before finds as this client does."""
+    contents = {address: (content_of(client, address), [content_of(each, address) for each in earlier]) for address in addresses}
+    return [address for address, (content, others) in contents.items() if content is not None and content not in others]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_is_the_first_to_find_is_accessible_by_axe_and_by_keyboard(role: str, chromium: Chromium) -> None:
+    everybody = [operator(), *(client_of_role(each) for each in ROLES)]
+    place = 1 + list(ROLES).index(role)
+    addresses = found_first_by(everybody[place], pages_of(everybody[0]).values(), everybody[:place])
+
+    def look(visit: Visit) -> list[Fault]:
+        return [fault for address in addresses for fault in look_at(visit, address, ONE_LOOK)]
+
+    with site_of(everybody[place]) as site:
+        faults = chromium.look(site.url, look)
+    assert faults == [], "\n".join(map(str, faults))
+
+
 class Misled(Client):
     """Somebody who may only read, and is shown some pages as those find them who may grant credits."""
 
@@ -98,6 +139,16 @@ class Misled(Client):
 
     def get(self, path: Any, *arguments: Any, **named: Any) -> Any:
         return (self._granter if path in self.pages else super()).get(path, *arguments, **named)
+
+
+def test_a_page_is_of_the_first_who_finds_it_so_and_of_nobody_who_may_not_open_it() -> None:
+    """The control of what the case of a role looks at."""
+    services.grant(holder_id="ada", amount=1, idempotency_key="g")
+    client, reader, holder = Misled(), Client(), "/admin/ledger/account/holders/ada/"
+    client.pages, reader.cookies = {holder}, client.cookies
+    addresses = [holder, "/admin/ledger/account/", "/admin/auth/user/"]
+    assert found_first_by(client, addresses, [reader]) == [holder]
+    assert found_first_by(reader, addresses, []) == addresses[:2]
 
 
 def test_a_link_and_a_button_that_the_role_may_not_use_are_found() -> None:
