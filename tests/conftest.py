@@ -27,6 +27,7 @@ from _pytest.assertion import rewrite
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.template.base import Template
 from django.test.utils import setup_databases, teardown_databases
 from hypothesis import HealthCheck
@@ -50,6 +51,8 @@ from tests.ports import free_port
 from tests.settings import CITUS, CITUS_IS_RUNNING, LEFT_OUT, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 COMMITTED = "_committed"
+SHARED = "test_of_all_workers"
+"""The database whose copies are those of pytest-xdist's workers."""
 MOST_NEW_OBJECTS = 100_000
 """After this number of new objects Python looks for garbage: 700, its default, cost a tenth of the run, of pages a fifth."""
 MOST_DROPS = 100
@@ -99,6 +102,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The port may have changed since the settings were read.
     os.environ["DATABASE_URL"] = _server.owner_url
     connections["default"].settings_dict.update(connection_urls.parse(_server.owner_url))
+    if not nodes.cluster:
+        with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
+            owner.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(SHARED)))
 
 
 def _cluster() -> StartedCluster | RunningCluster | None:
@@ -323,7 +329,8 @@ def django_db_setup(
         if nodes.cluster:
             nodes.cluster.make_database(connection.creation._get_test_db_name())
         is_made = nodes.cluster is not None or (django_db_keepdb and not django_db_createdb)
-        made = setup_databases(verbosity=0, interactive=False, keepdb=is_made)
+        shares = USES_EMBEDDED_SERVER and not nodes.cluster and "PYTEST_XDIST_WORKER" in os.environ
+        made = _share_database() if shares else setup_databases(verbosity=0, interactive=False, keepdb=is_made)
         if not (USES_EMBEDDED_SERVER or nodes.cluster):
             with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
                 owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(settings.LEDGER_APP_ROLE)))
@@ -343,6 +350,25 @@ def django_db_setup(
                 nodes.cluster.drop_database(connection.settings_dict["NAME"])
             else:
                 teardown_databases(made, verbosity=0)
+
+
+def _share_database() -> list[tuple[BaseDatabaseWrapper, str, bool]]:
+    """Make this worker's test database: the first worker by all migrations, the others as copies of the first's."""
+    with (TEST_DATA_DIR / "template.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
+            is_first = owner.execute("SELECT FROM pg_database WHERE datname = %s", [SHARED]).fetchone() is None
+            before, name = connection.settings_dict["NAME"], connection.creation._get_test_db_name()
+            made = setup_databases(verbosity=0, interactive=False) if is_first else [(connection, before, True)]
+            connection.close()
+            first, shared = sql.Identifier(name), sql.Identifier(SHARED)
+            if is_first:
+                owner.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(shared, first))
+                return made
+            owner.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(first))
+            owner.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(first, shared))
+    _switch_database(name)
+    return made
 
 
 def _provision() -> None:
