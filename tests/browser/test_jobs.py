@@ -89,6 +89,8 @@ def ada(ledger_clock: Callable[[float], None]) -> None:
     ledger_clock(0)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_why_was_she_refused_at_14_03(ada, do):
     def job(visit: Visit) -> None:
         visit.click(visit.link("Latest refusals"))

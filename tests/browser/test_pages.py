@@ -81,6 +81,8 @@ def test_the_first_page_shows_what_needs_attention(history, show):
     assert "Running dry" in shown
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_hold_shows_how_much_is_still_held_and_how_much_was_captured(history, show):
     day = timedelta(days=1)
     common = {"holder_id": "acme-gmbh", "actor": "key:backend", "reference": "job-17"}
@@ -95,6 +97,8 @@ def test_a_hold_shows_how_much_is_still_held_and_how_much_was_captured(history, 
     assert "3,900 still held, 2,100 captured" in shown
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_list_of_rates_shows_which_version_is_current(show):
     for code, price, actor, reason in (
         ("gpt-4o.input", 1, "admin:mara", "price list 2026"),

@@ -40,6 +40,8 @@ def client(running_server: RunningServer) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_what_was_decided_is_captured_in_groups_and_the_rest_goes_back(client: Client, new_holder: Callable[[], str]) -> None:
     jane = new_holder()
     client.grant(jane, amount=1_000)

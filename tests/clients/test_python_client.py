@@ -313,7 +313,6 @@ def test_an_answer_that_trickles_ends_with_the_time_of_the_attempt() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_writes_through_broken_commits_take_effect_once(
     running_server: RunningServer, client: Client, new_holder: Callable[[], str]
 ) -> None:

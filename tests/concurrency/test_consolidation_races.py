@@ -144,7 +144,6 @@ def test_two_that_gather_at_once_make_one_invoice(committed_db: None, run_thread
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_workers_of_a_run_make_one_invoice_of_a_customer(committed_db: None) -> None:
     customer = CustomerFactory(consolidated_invoicing=True)
     plan = PlanFactory(prices=[recurring()]).code

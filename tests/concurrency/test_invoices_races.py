@@ -400,7 +400,6 @@ def test_the_command_skips_busy_subscriptions_and_reports_them(committed_db: Non
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_suspended_subscription_does_not_stop_the_others(committed_db: None) -> None:
     subscription, suspended = SubscriptionFactory(), SubscriptionFactory()
     suspension.suspend(ref=suspended.ref, reason="looks-odd")

@@ -21,6 +21,7 @@ from ledger.database.transactions import outermost
 from ledger.testing import unique
 from tests.concurrency.meetings import LOCKED, meet
 from tests.conftest import database_url
+from tests.parts import spread
 
 KILLED = """
 import os, signal, sys
@@ -128,9 +129,12 @@ def test_two_refunds_at_the_same_time_return_no_more_than_was_paid(
 # Kill -9 ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.check
-@pytest.mark.parametrize("where", ["before the second step", "after the grant", "before the commit of the second step"])
+@pytest.mark.parametrize(
+    "where",
+    spread(
+        ["before the second step", "after the grant", "before the commit of the second step"], test=(), check=["after the grant"]
+    ),
+)
 def test_a_process_killed_after_the_money_was_recorded_leaves_the_credits_to_a_worker(committed_db: None, where: str) -> None:
     pack, payment = PackFactory(bonus=0).code, unique("payment")
     killed = subprocess.run(

@@ -16,7 +16,6 @@ def hold_url(told: Story, sequence: int, call: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:
@@ -47,7 +46,6 @@ def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_control_captures_of_two_holds_both_succeed(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     """Only the shared hold makes one of the captures fail."""
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
@@ -66,7 +64,6 @@ def test_control_captures_of_two_holds_both_succeed(story: Story, clients: Clien
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_capture_that_is_sent_twice_is_one_capture(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
     services.hold(holder_id=story.holder, amount=30, idempotency_key="hold")
@@ -82,7 +79,6 @@ def test_a_capture_that_is_sent_twice_is_one_capture(story: Story, clients: Clie
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_of_a_capture_and_a_release_of_one_hold_one_succeeds(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
     services.hold(holder_id=story.holder, amount=30, idempotency_key="hold")
@@ -101,7 +97,6 @@ def test_of_a_capture_and_a_release_of_one_hold_one_succeeds(story: Story, clien
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_batch_sent_to_two_servers_at_the_same_time_is_executed_once(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:
@@ -123,7 +118,6 @@ def test_a_batch_sent_to_two_servers_at_the_same_time_is_executed_once(
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_of_two_conditional_writes_with_the_same_etag_one_succeeds(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:

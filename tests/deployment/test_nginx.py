@@ -70,6 +70,8 @@ def dribbling(proxy: Proxy) -> Iterator[list[socket.socket]]:
         yield opened
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_while_200_connections_send_bodies_a_byte_at_a_time_other_requests_get_their_response(proxy: Proxy) -> None:
     with dribbling(proxy) as opened:
         for _ in range(10):
@@ -79,6 +81,8 @@ def test_while_200_connections_send_bodies_a_byte_at_a_time_other_requests_get_t
         assert proxy.passed_on() < 10
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_without_buffering_they_would_reach_the_web_server(web: WebProcess) -> None:
     """The control."""
     with (
@@ -104,6 +108,8 @@ def test_who_stops_in_the_middle_of_a_body_or_a_header_is_hung_up_on(proxy: Prox
 # What is large, or too often -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_body_beyond_the_limit_is_refused_before_it_is_sent_or_stored(proxy: Proxy, web: WebProcess) -> None:
     before = web.log.read_text()
     announced = TRUSTING.wrap_socket(socket.create_connection(("127.0.0.1", proxy.https_port), timeout=30))
@@ -133,6 +139,8 @@ def test_logins_are_limited_per_address_and_nothing_else_is(proxy: Proxy) -> Non
 # What is passed on -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_pages_know_that_they_are_served_over_https(proxy: Proxy) -> None:
     status, headers, _ = proxy.ask("GET", "/admin/login/")
     assert (status, headers["strict-transport-security"]) == (200, "max-age=31536000")
@@ -372,6 +380,8 @@ def first_line_after_half_closing(proxy: Proxy) -> bytes:
         return received.partition(b"\r\n")[0]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("is_shipped", [True, False], ids=["as shipped", "control: as nginx comes"])
 def test_a_client_that_closes_its_sending_half_gets_its_response(web: WebProcess, is_shipped: bool) -> None:
     with nginx(port_of(web), lambda text: text if is_shipped else text.replace("proxy_ignore_client_abort on;", "")) as proxy:

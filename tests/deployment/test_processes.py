@@ -76,6 +76,8 @@ def test_concurrent_spends_over_two_web_servers_behind_pgbouncer_never_overspend
         assert cursor.fetchall() == [("grant", 1, 100), ("refusal", 40, 0), ("spend", 10, -100)]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_many_clients_share_few_connections_and_keep_the_timeouts(pgbouncer: str) -> None:
     clients = [psycopg.connect(pgbouncer, autocommit=True) for _ in range(100)]
     try:
@@ -86,6 +88,8 @@ def test_many_clients_share_few_connections_and_keep_the_timeouts(pgbouncer: str
             client.close()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_worker_follows_its_timetable_and_stops_at_a_signal(pgbouncer: str, tmp_path: Path) -> None:
     # Another test may have done it today. A deleted row would be a finding of the audit.
     ScheduledTask.objects.update(due_at=datetime.now(UTC) - timedelta(seconds=1))
@@ -115,7 +119,6 @@ def test_the_worker_follows_its_timetable_and_stops_at_a_signal(pgbouncer: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_doctor_tests_the_locks_through_the_pooler(pgbouncer: str) -> None:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": pgbouncer, "DATABASE_BEHIND_PGBOUNCER": "true"}
     command = [sys.executable, "manage.py", "doctor", "--format", "json"]

@@ -177,12 +177,16 @@ def test_only_the_ledger_migrates_grants_spends_and_audits(new_project: Callable
     assert project.shell(code) == "(7,)"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_without_the_pages_the_admin_has_none_of_the_ledger_and_nothing_is_reported(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger")
     assert "no issues" in project.manage("check")
     assert project.shell(COUNT_PAGES) == "0"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("installed", "lacked"), [((), '"unfold" and "unfold.contrib.filters"'), (("unfold",), '"unfold.contrib.filters"')]
 )

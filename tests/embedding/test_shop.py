@@ -182,7 +182,6 @@ def test_control_without_the_lock_two_processes_sell_the_last_credit_twice(shop:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_an_order_that_is_refused_leaves_nothing(shop: Shop) -> None:
     team = shop.team(2)
     order = f"""

@@ -284,7 +284,6 @@ def test_every_function_finds_its_tables_whatever_the_search_path_of_the_session
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_schema_can_be_another_than_public(scratch_database: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(schema_versions, "LEDGER_ALIAS", scratch_database.alias)
     with scratch_database.cursor() as cursor:

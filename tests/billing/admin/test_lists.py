@@ -333,6 +333,7 @@ def named():
         issue_in(invoice_id=invoice.pk, reason="a mistake", actor="admin:mara")
 
 
+@pytest.mark.products(most=1)
 @pytest.mark.parametrize("model", LISTS)
 def test_a_list_is_searched_by_the_customers_name_and_shows_it(client, named, model):
     both = client.get(f"{BILLING}/{model}/").content.decode()
@@ -345,6 +346,7 @@ def test_a_list_is_searched_by_the_customers_name_and_shows_it(client, named, mo
     assert 'class="field-' not in client.get(f"{BILLING}/{model}/", {"q": "nobody"}).content.decode()
 
 
+@pytest.mark.products(most=1)
 @pytest.mark.parametrize("model", LISTS)
 def test_names_cost_the_same_number_of_queries_for_one_row_and_for_many(client, named, model):
     def cost(query):

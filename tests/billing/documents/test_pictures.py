@@ -90,6 +90,7 @@ def darkness(rows: list[bytes], *, left: float, right: float, top: float, bottom
     return count / (sum(len(row) for row in part) / 4)
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

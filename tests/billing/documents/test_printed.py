@@ -269,6 +269,7 @@ def test_texts_are_printed_as_they_are_and_never_read_as_markup():
         assert round(pages[0].mediabox.width) == 595
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("name", "shown", "missing"),
     [

@@ -57,7 +57,8 @@ def test_a_life(seed: int) -> None:
     live(seed)
 
 
-@pytest.mark.parametrize("seed", spread(range(500, 530), test=[], check=[500]))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(500, 530))
 def test_a_life_is_billed_the_same_in_time_in_steps_and_late(seed: int) -> None:
     in_time, in_steps, late = (live(seed, pace) for pace in ("in_time", "steps", "late"))
     assert uses_of(in_time) == uses_of(in_steps) == uses_of(late)

@@ -25,7 +25,7 @@ def simulate(seed: int, traits: Traits) -> None:
         raise
 
 
-@pytest.mark.parametrize("seed", spread(range(12), test=(), check=[2, 3]))
+@pytest.mark.parametrize("seed", spread(range(12), test=(), check=[2]))
 def test_two_years(seed: int) -> None:
     """Amendments, usage, late usage, downtime, drafts, voids, coupons, limits and credits."""
     simulate(seed, Traits())

@@ -212,7 +212,7 @@ class Life:
         self.model.undo(before)
 
 
-@pytest.mark.parametrize("seed", spread(range(24), test=[11], check=[2, 9, 15, 16, 20, 21]))
+@pytest.mark.parametrize("seed", spread(range(24), test=[11], check=[2, 15]))
 def test_months_of_usage_in_credits_agree_with_a_model_of_every_call(seed: int) -> None:
     life = Life(seed)
     for _ in range(30):

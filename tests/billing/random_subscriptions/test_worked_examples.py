@@ -107,12 +107,12 @@ def without_identity(document: dict[str, Any]) -> dict[str, Any]:
 
 
 WAYS = ("rest", "command")
-EACH_IN_TEST, EACH_IN_CHECK = 5, 3
+EACH_IN_TEST, EACH_IN_CHECK = 9, 3
 """Odd, so that both ways come in turn."""
 
 
 def example_by_way(number: int, example: Example, way: str) -> Any:
-    """Each fifth example in `make test`, each third in `make check`, with one of the two ways, in turn; all in `make prove`."""
+    """Each ninth example in `make test`, each third in `make check`, with one of the two ways, in turn; all in `make prove`."""
     is_its_turn = WAYS[number % len(WAYS)] == way
     marks = [] if is_its_turn and number % EACH_IN_TEST == 0 else [pytest.mark.slow]
     if is_its_turn and number % EACH_IN_CHECK == 0:

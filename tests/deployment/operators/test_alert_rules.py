@@ -45,6 +45,7 @@ def test_the_page_says_of_each_alert_what_it_means_and_what_to_do() -> None:
     assert "<table>" in page.partition('id="LedgerUnavailable"')[2].partition("</section>")[0]
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize("typed", ["LedgerMailsWait", "ledgermailsw", "mails wait", "LedgerMailsWiat"])
 def test_the_search_finds_an_alert_by_its_name(typed: str) -> None:
     assert "LedgerMailsWait" in hits(operator(), typed)

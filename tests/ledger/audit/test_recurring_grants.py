@@ -99,6 +99,7 @@ def test_parts_are_made_by_the_first_write_after_them_and_only_give_back_what_is
     assert rows[8].next_grant_at == SEPTEMBER.replace(month=11)
 
 
+@pytest.mark.products(by=lambda tampering: tampering)
 @pytest.mark.parametrize("sequence", [4, 5, 6, 7])
 @pytest.mark.parametrize(
     "tampering",

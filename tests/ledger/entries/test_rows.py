@@ -80,7 +80,6 @@ def test_an_entry_comes_back_as_it_was_sent(scratch: None, store: Callable[[Entr
 
 
 @pytest.mark.slow
-@pytest.mark.check
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(entries=st.lists(ENTRIES, max_size=5))
 def test_each_entry_is_one_line_of_copy(entries: list[Entry]) -> None:

@@ -261,7 +261,7 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize(
     "zone",
-    spread(["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"], test=["Europe/Berlin"]),
+    spread(["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"], test=(), check=["Europe/Berlin"]),
 )
 def test_random_histories_give_by_each_combination_what_the_entries_say(db: None, zone: str) -> None:
     days, source = ZoneInfo(zone), random.Random(zone)

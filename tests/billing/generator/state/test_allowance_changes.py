@@ -22,6 +22,7 @@ from ledger import reads, services
 from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique
 from tests.billing.findings import findings_of
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -372,7 +373,7 @@ def shown(claims: Sequence[HeldAllowance]) -> list[tuple[datetime, datetime, int
     return sorted((one.start, one.end, one.amount) for one in claims)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", spread(range(150), test=range(30)))
 def test_late_runs_and_runs_in_steps_leave_the_claims_of_runs_in_time(seed: int) -> None:
     pick = random.Random(seed)
     known = spans_of(pick)
