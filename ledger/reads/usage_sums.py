@@ -67,15 +67,6 @@ WITH last AS MATERIALIZED (
         AND u.credit_type = %(credit_type)s
         AND u.dimension = ANY (%(read)s)
         AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
-), split AS NOT MATERIALIZED (
-    -- Rows with quarters of two days of the zone. A row counts on the day with more of them; its other quarters are moved.
-    SELECT
-        s.*, s.before > s.size / 2 AS is_late, CASE WHEN s.before > s.size / 2 THEN s.before + 1 ELSE 1 END AS least,
-        CASE WHEN s.before > s.size / 2 THEN s.size ELSE s.before END AS most
-    FROM summed s
-    WHERE s.day = ANY (ARRAY(SELECT d.day FROM days d WHERE d.last_quarter IS NOT NULL))
-        AND s.before > 0
-        AND s.before < s.size
 ), cut AS MATERIALIZED (
     -- What is known by quarter of an hour: of days that the span cuts, and since the last sum. Of a day on which other values or
     -- rates are summed up, those without a row belong to these.
@@ -144,7 +135,20 @@ WITH last AS MATERIALIZED (
     FROM cut c
     WHERE c.dimension = ANY (%(dimensions)s)
 )"""
-MOVED: Final = """
+# Rows with quarters of two days of the zone. A row counts on the day with more of them; its other quarters, `least` to `most`,
+# are moved. OFFSET 0 has the place of midnight looked up once for each row. In a zone with the days of UTC, no row is read.
+SPLIT: Final = """
+            SELECT
+                s.*, s.before > s.size / 2 AS is_late, CASE WHEN s.before > s.size / 2 THEN s.before + 1 ELSE 1 END AS least,
+                CASE WHEN s.before > s.size / 2 THEN s.size ELSE s.before END AS most
+            FROM (
+                SELECT s.*
+                FROM summed s
+                WHERE (SELECT bool_or(d.last_quarter IS NOT NULL) FROM days d) AND s.last_quarter IS NOT NULL AND {condition}
+                OFFSET 0
+            ) AS s
+            WHERE s.before > 0 AND s.before < s.size"""
+MOVED: Final = f"""
     SELECT
         m.dimension, m.value, CASE WHEN (sign.of > 0) = m.is_late THEN m.second_day ELSE m.first_day END AS day,
         sign.of * m.amount AS amount, sign.of * m.postpaid AS postpaid, sign.of * m.entries AS entries
@@ -154,8 +158,8 @@ MOVED: Final = """
             (SELECT sum(q) FROM unnest(s.quarter_amounts[s.least:s.most]) AS q) AS amount,
             (SELECT sum(q) FROM unnest(s.quarter_postpaid[s.least:s.most]) AS q) AS postpaid,
             (SELECT sum(q) FROM unnest(s.quarter_entries[s.least:s.most]) AS q) AS entries
-        FROM split s
-        WHERE s.dimension = ANY (%(dimensions)s) AND {condition}
+        FROM ({SPLIT.format(condition="s.dimension = ANY (%(dimensions)s) AND {condition}")}
+        ) AS s
         -- The sums are worked out once for both days.
         OFFSET 0
     ) AS m
@@ -214,48 +218,56 @@ UNION ALL
 SELECT -3, NULL, '', NULL, 0, 0, 0, (SELECT count(*) FROM known)
 ORDER BY place, day
 """
-# The rates of each value of the label. Of a day in UTC with parts of two days of the zone, the fewer quarters move to the
-# other one. What has no such label is what the label leaves of a rate.
+# The rates of each value of the label. What has no such label is what the label leaves of a rate.
 # Most values of a label of ids, such as sessions, have one row, so their rates need not be added up: pairs of value and rate are
 # counted by row, and only rows with a pair that may be shown are unpacked. That is one not behind `threshold`, which is the last
-# one to show of the values with the most. All rows are unpacked only if something has no such label.
+# one to show of the values with the most. All rows are unpacked only if something has no such label. The days of a pair that is
+# shown are read at its place in each row, and of a row with parts of two days of the zone, its fewer quarters move to the other.
+# No row is joined with its day before it is known to be shown.
 USAGE_BY_RATE: Final = f"""
-{SUMS}, sums AS MATERIALIZED (
+{SUMS}, label_rows AS MATERIALIZED (
+    SELECT
+        u.value, u.day, u.amount, u.entries, cardinality(u.rates) - COALESCE('' = ANY (u.rates), false)::integer AS pairs
+    FROM ledger_usage u
+    WHERE u.holder_id = %(holder_id)s
+        AND u.credit_type = %(credit_type)s
+        AND u.dimension = %(label)s
+        AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
+        AND u.day >= (SELECT min(d.day) FROM days d WHERE d.is_whole)
+        AND u.day <= (SELECT max(d.day) FROM days d WHERE d.is_whole)
+    UNION ALL
+    SELECT c.value, NULL, c.amount, c.entries, 0
+    FROM cut c
+    WHERE c.dimension = %(label)s
+), added AS MATERIALIZED (
+    -- The values that have to be added up: with several rows, or with none of whole days.
+    SELECT l.value
+    FROM label_rows l
+    GROUP BY l.value
+    HAVING count(*) > 1 OR count(l.day) = 0
+), labelled AS MATERIALIZED (
+    SELECT
+        sum(l.entries) AS entries,
+        sum(l.pairs) FILTER (WHERE l.value <> '' AND l.value NOT IN (SELECT a.value FROM added a)) AS pairs
+    FROM label_rows l
+), rest AS MATERIALIZED (
+    SELECT
+        (SELECT l.entries FROM labelled l)
+            IS DISTINCT FROM (SELECT sum(p.entries) FROM parts p WHERE p.dimension = '') AS is_there
+), sums AS MATERIALIZED (
     SELECT p.dimension, p.value, p.day, sum(p.amount) AS amount, sum(p.postpaid) AS postpaid, sum(p.entries) AS entries
     FROM (
         SELECT p.dimension, p.value, p.day, p.amount, p.postpaid, p.entries
         FROM parts p
-        UNION ALL{MOVED.format(condition="true")}
+        UNION ALL{MOVED.format(condition="(s.dimension = '' OR (SELECT r.is_there FROM rest r))")}
     ) AS p
     GROUP BY 1, 2, 3
-), label_rows AS MATERIALIZED (
-    SELECT
-        s.value, 1 AS rows, s.day, s.amount, s.entries,
-        cardinality(s.rates) - COALESCE('' = ANY (s.rates), false)::integer AS pairs
-    FROM summed s
-    WHERE s.dimension = %(label)s
-    UNION ALL
-    -- Beside a row, or without one, they have to be added up.
-    SELECT c.value, 2, NULL, c.amount, c.entries, 0
-    FROM cut c
-    WHERE c.dimension = %(label)s
-), labelled AS MATERIALIZED (
-    -- Of a value with one row, what the row says.
-    SELECT l.value, sum(l.rows) AS rows, min(l.day) AS day, min(l.amount) AS amount, min(l.pairs) AS pairs
-    FROM label_rows l
-    GROUP BY l.value
-), rest AS MATERIALIZED (
-    SELECT
-        (SELECT sum(l.entries) FROM label_rows l)
-            IS DISTINCT FROM (SELECT sum(s.entries) FROM sums s WHERE s.dimension = '') AS is_there
-), added AS MATERIALIZED (
-    SELECT l.value FROM labelled l WHERE l.rows > 1
 ), threshold AS MATERIALIZED (
     SELECT p.value, p.amount, p.entries
     FROM (
         SELECT l.value, l.day
-        FROM labelled l
-        WHERE l.rows = 1 AND l.value <> ''
+        FROM label_rows l
+        WHERE l.value <> '' AND l.value NOT IN (SELECT a.value FROM added a)
         ORDER BY l.amount DESC, l.value
         LIMIT %(limit)s
     ) AS l
@@ -273,32 +285,39 @@ USAGE_BY_RATE: Final = f"""
     OFFSET GREATEST(%(limit)s - 1, 0)
     LIMIT 1
 ), by_value AS MATERIALIZED (
-    SELECT r.value, r.rate, r.is_added, sum(r.amount) AS amount, sum(r.postpaid) AS postpaid, sum(r.entries) AS entries
+    SELECT r.value, r.rate, sum(r.amount) AS amount, sum(r.postpaid) AS postpaid, sum(r.entries) AS entries
     FROM (
+        -- By day, what was on overage is only read of the pairs that are shown.
         SELECT
-            s.value, s.value IN (SELECT a.value FROM added a) AS is_added, unnest(s.rates) AS rate,
-            unnest(s.rate_amounts) AS amount, unnest(s.rate_postpaid) AS postpaid, unnest(s.rate_entries) AS entries
-        FROM summed s
-        WHERE s.dimension = %(label)s
+            u.value, unnest(u.rates) AS rate, unnest(u.rate_amounts) AS amount,
+            unnest(CASE WHEN %(by_day)s THEN '{{}}' ELSE u.rate_postpaid END) AS postpaid, unnest(u.rate_entries) AS entries
+        FROM ledger_usage u
+        WHERE u.holder_id = %(holder_id)s
+            AND u.credit_type = %(credit_type)s
+            AND u.dimension = %(label)s
+            AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
+            AND u.day >= (SELECT min(d.day) FROM days d WHERE d.is_whole)
+            AND u.day <= (SELECT max(d.day) FROM days d WHERE d.is_whole)
+            AND u.value <> ''
             AND (
                 (SELECT count(*) FROM threshold t) = 0
-                OR (SELECT t.amount FROM threshold t) < ANY (s.rate_amounts)
+                OR (SELECT t.amount FROM threshold t) < ANY (u.rate_amounts)
                 OR (
                     (
-                        s.value <= (SELECT t.value FROM threshold t)
-                        OR (SELECT t.entries FROM threshold t) < ANY (s.rate_entries)
+                        u.value <= (SELECT t.value FROM threshold t)
+                        OR (SELECT t.entries FROM threshold t) < ANY (u.rate_entries)
                     )
-                    AND (SELECT t.amount FROM threshold t) = ANY (s.rate_amounts)
+                    AND (SELECT t.amount FROM threshold t) = ANY (u.rate_amounts)
                 )
-                OR s.value IN (SELECT a.value FROM added a)
+                OR u.value IN (SELECT a.value FROM added a)
             )
         UNION ALL
-        SELECT c.value, true, c.rate, c.amount, c.postpaid, c.entries
+        SELECT c.value, c.rate, c.amount, c.postpaid, c.entries
         FROM cut c
-        WHERE c.dimension = %(label)s
+        WHERE c.dimension = %(label)s AND c.value <> ''
     ) AS r
-    WHERE r.value <> '' AND r.rate IS DISTINCT FROM ''
-    GROUP BY 1, 2, 3
+    WHERE r.rate IS DISTINCT FROM ''
+    GROUP BY 1, 2
 ), shown AS MATERIALIZED (
     SELECT v.value, v.rate, row_number() OVER () AS place, v.amount, v.postpaid, v.entries
     FROM (
@@ -307,40 +326,88 @@ USAGE_BY_RATE: Final = f"""
         ORDER BY v.amount DESC, v.entries DESC, v.value, v.rate NULLS FIRST
         LIMIT %(limit)s
     ) AS v
-), rated AS MATERIALIZED (
+), shown_rows AS MATERIALIZED (
+    -- The rows of the values that are shown, with the quarters that are moved from `day` to `other_day`.
     SELECT
-        s.value, unnest(s.rates) AS rate, s.day,
-        unnest(s.rate_amounts) AS amount, unnest(s.rate_postpaid) AS postpaid, unnest(s.rate_entries) AS entries
+        s.value, s.rates, s.rate_amounts, s.rate_postpaid, s.rate_entries,
+        CASE WHEN s.before > s.size / 2 THEN s.first_day ELSE s.second_day END AS day,
+        CASE WHEN s.before > s.size / 2 THEN s.second_day ELSE s.first_day END AS other_day,
+        s.before > 0 AND s.before < s.size AS is_split,
+        CASE WHEN s.before > s.size / 2 THEN s.before + 1 ELSE 1 END AS least,
+        CASE WHEN s.before > s.size / 2 THEN s.size ELSE s.before END AS most,
+        s.quarter_rates, s.quarter_amounts, s.quarter_postpaid, s.quarter_entries
     FROM (
-        SELECT
-            s.value, CASE WHEN s.before > s.size / 2 THEN s.first_day ELSE s.second_day END AS day,
-            s.rates, s.rate_amounts, s.rate_postpaid, s.rate_entries
+        SELECT s.*
         FROM summed s
-        WHERE s.dimension = %(label)s
-            AND ((SELECT r.is_there FROM rest r) OR %(by_day)s AND s.value IN (SELECT n.value FROM shown n))
-        -- The day is worked out once for all rates.
+        -- IS TRUE has the values looked up: of a join with them, PostgreSQL expects few rows, and compares each with each day.
+        WHERE %(by_day)s AND s.dimension = %(label)s AND (s.value IN (SELECT n.value FROM shown n)) IS TRUE
         OFFSET 0
     ) AS s
+), shown_by_day AS NOT MATERIALIZED (
+    SELECT n.place, s.day, s.rate_amounts[p.at] AS amount, s.rate_postpaid[p.at] AS postpaid, s.rate_entries[p.at] AS entries
+    FROM shown_rows s
+    JOIN shown n ON n.value = s.value
+    CROSS JOIN LATERAL (SELECT array_position(s.rates, n.rate) AS at) AS p
+    WHERE p.at IS NOT NULL
     UNION ALL
     SELECT
-        m.value, m.rates[m.place], CASE WHEN (sign.of > 0) = m.is_late THEN m.second_day ELSE m.first_day END,
+        n.place, CASE sign.of WHEN 1 THEN m.other_day ELSE m.day END,
         sign.of * m.amount, sign.of * m.postpaid, sign.of * m.entries
     FROM (
-        SELECT
-            q.value, q.rates, q.first_day, q.second_day, q.is_late, unnest(q.quarter_rates[q.least:q.most]) AS place,
-            unnest(q.quarter_amounts[q.least:q.most]) AS amount, unnest(q.quarter_postpaid[q.least:q.most]) AS postpaid,
-            unnest(q.quarter_entries[q.least:q.most]) AS entries
-        FROM split q
-        WHERE q.dimension = %(label)s AND ((SELECT r.is_there FROM rest r) OR q.value IN (SELECT n.value FROM shown n))
+        SELECT s.value, s.rates[q.place] AS rate, s.day, s.other_day, q.amount, q.postpaid, q.entries
+        FROM shown_rows s
+        CROSS JOIN LATERAL (
+            SELECT q.place, sum(q.amount) AS amount, sum(q.postpaid) AS postpaid, sum(q.entries) AS entries
+            FROM unnest(
+                s.quarter_rates[s.least:s.most], s.quarter_amounts[s.least:s.most], s.quarter_postpaid[s.least:s.most],
+                s.quarter_entries[s.least:s.most]
+            ) AS q (place, amount, postpaid, entries)
+            GROUP BY q.place
+        ) AS q
+        WHERE s.is_split
+        -- The quarters of a row are added up once for all of its pairs.
+        OFFSET 0
     ) AS m
+    JOIN shown n ON n.value = m.value AND COALESCE(n.rate, '-') = COALESCE(m.rate, '-')
     CROSS JOIN (VALUES (1), (-1)) AS sign (of)
     UNION ALL
-    SELECT c.value, c.rate, c.day, c.amount, c.postpaid, c.entries
+    SELECT n.place, c.day, c.amount, c.postpaid, c.entries
     FROM cut c
-    WHERE c.dimension = %(label)s
+    JOIN shown n ON n.value = c.value AND n.rate IS NOT DISTINCT FROM c.rate
+    WHERE %(by_day)s AND c.dimension = %(label)s
 ), by_rate AS MATERIALIZED (
     SELECT r.rate, r.day, sum(r.amount) AS amount, sum(r.postpaid) AS postpaid, sum(r.entries) AS entries
-    FROM rated r
+    FROM (
+        SELECT
+            s.day, unnest(s.rates) AS rate,
+            unnest(s.rate_amounts) AS amount, unnest(s.rate_postpaid) AS postpaid, unnest(s.rate_entries) AS entries
+        FROM (
+            SELECT
+                CASE WHEN s.before > s.size / 2 THEN s.first_day ELSE s.second_day END AS day,
+                s.rates, s.rate_amounts, s.rate_postpaid, s.rate_entries
+            FROM summed s
+            WHERE s.dimension = %(label)s
+            -- The day is worked out once for all rates.
+            OFFSET 0
+        ) AS s
+        UNION ALL
+        SELECT
+            CASE WHEN (sign.of > 0) = m.is_late THEN m.second_day ELSE m.first_day END, m.rates[m.place],
+            sign.of * m.amount, sign.of * m.postpaid, sign.of * m.entries
+        FROM (
+            SELECT
+                q.rates, q.first_day, q.second_day, q.is_late, unnest(q.quarter_rates[q.least:q.most]) AS place,
+                unnest(q.quarter_amounts[q.least:q.most]) AS amount, unnest(q.quarter_postpaid[q.least:q.most]) AS postpaid,
+                unnest(q.quarter_entries[q.least:q.most]) AS entries
+            FROM ({SPLIT.format(condition="s.dimension = %(label)s")}
+            ) AS q
+        ) AS m
+        CROSS JOIN (VALUES (1), (-1)) AS sign (of)
+        UNION ALL
+        SELECT c.day, c.rate, c.amount, c.postpaid, c.entries
+        FROM cut c
+        WHERE c.dimension = %(label)s
+    ) AS r
     WHERE r.rate IS DISTINCT FROM '' AND (SELECT r.is_there FROM rest r)
     GROUP BY 1, 2
 )
@@ -348,12 +415,14 @@ SELECT 0 AS place, s.day, '' AS value, NULL AS rate, s.amount, s.postpaid, s.ent
 FROM sums s
 WHERE s.dimension = ''
 UNION ALL
-SELECT n.place, r.day, n.value, n.rate, sum(r.amount), sum(r.postpaid), sum(r.entries), 0
-FROM shown n
-JOIN rated r ON r.value = n.value AND COALESCE(r.rate, '-') = COALESCE(n.rate, '-')
-WHERE %(by_day)s
-GROUP BY n.place, r.day, n.value, n.rate
-HAVING sum(r.entries) <> 0
+SELECT n.place, d.day, n.value, n.rate, d.amount, d.postpaid, d.entries, 0
+FROM (
+    SELECT d.place, d.day, sum(d.amount) AS amount, sum(d.postpaid) AS postpaid, sum(d.entries) AS entries
+    FROM shown_by_day d
+    GROUP BY d.place, d.day
+    HAVING sum(d.entries) <> 0
+) AS d
+JOIN shown n ON n.place = d.place
 UNION ALL
 SELECT n.place, NULL, n.value, n.rate, n.amount, n.postpaid, n.entries, 0
 FROM shown n
@@ -378,8 +447,8 @@ HAVING sum(w.entries) <> 0
 UNION ALL
 SELECT
     -3, NULL, '', NULL, 0, 0, 0,
-    (SELECT count(*) FROM by_value v WHERE v.is_added)
-        + (SELECT COALESCE(sum(l.pairs), 0) FROM labelled l WHERE l.rows = 1 AND l.value <> '')::bigint
+    (SELECT count(*) FROM by_value v WHERE v.value IN (SELECT a.value FROM added a))
+        + (SELECT COALESCE(l.pairs, 0) FROM labelled l)::bigint
 ORDER BY place, day
 """
 # The labels of the rows, by one look into the index for each, and those of the entries since then.
