@@ -45,7 +45,7 @@ class Key:
     """The part of an API key that decides what a request may do."""
 
     digest: bytes
-    """`digest_of` its secret: calls with the same one share their limits."""
+    """`digest_of` its secret: a call that hands on a narrower key finds its own by it. Limits count by `name`."""
     name: str
     scopes: frozenset[str]
     holder_id: str | None
