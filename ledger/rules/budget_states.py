@@ -6,6 +6,7 @@ the number of subjects is not limited, and costs a spend nothing. See docs/adr/0
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,9 @@ HARD, SOFT = "hard", "soft"
 MODES: Final = (HARD, SOFT)
 SETTINGS: Final = ("limit", "window", "hours", "time_zone", "by", "label", "subject", "mode")
 """The members of `counterpart` in an `adjust` entry that sets a budget; an entry that ends a budget has only its name."""
+
+ENCODED: Final = 256
+"""How many accounts' budgets are kept in memory beside their stored form: each entry of an account repeats it."""
 
 UNCOUNTED_ACTORS: Final = frozenset({"billing"})
 """Whose spends no budget counts: those that pay an invoice, or usage that has happened already."""
@@ -333,6 +337,7 @@ def given_back(budgets: Budgets, held: Sequence[BudgetCount], amount: int, *, co
 # As they are stored ----------------------------------------------------------------------------------
 
 
+@lru_cache(ENCODED)
 def encode_budgets(budgets: Budgets) -> str:
     """Return the stored and digested form: JSON arrays of the fields in their order. An entry without budgets stores null.
 
@@ -356,6 +361,7 @@ def _encode_budget(budget: Budget) -> list[Any]:
     return [*settings, {name: each for name, each in instants.items() if each not in (None, [])}, within]
 
 
+@lru_cache(ENCODED)
 def decode_budgets(text: str | bytes) -> Budgets:
     """Return the budgets of a stored form: the inverse of `encode_budgets`."""
     return tuple([_decode_budget(*fields) for fields in orjson.loads(text)])
