@@ -1,7 +1,7 @@
 """A matrix over INSTALLED_APPS: each application that can be left out is left out, with its folder, and the rest's tests pass.
 
-`make check` leaves out one half, then the other. `make prove` leaves out several at once, so that each application is somewhere
-without each other that it does not need: what it imports of it, or asks of its tables, is found; and each alone.
+`make check` leaves out several at once, so that each application is somewhere without each other that it does not need: what it
+imports of it, or asks of its tables, is found. `make prove` leaves out each alone.
 """
 
 import os
@@ -16,14 +16,6 @@ from ledger_project.settings import BASE_DIR, INSTALLED_APPS
 from tests.left_out.importing import with_those_that_need
 from tests.settings import CITUS
 
-HALVES: Final = (
-    ("ledger.rest", "ledger.staff", "billing.payments", "billing.statements_in", "billing.tax_services"),
-    (
-        "ledger.cluster", "ledger.exchange", "ledger.keys", "ledger.portal", "ledger.shadow", "ledger.signals",
-        "ledger.statements", "ledger.totals", "billing.books", "billing.dunning",
-    ),
-)  # fmt: skip
-"""Each application is in one of them."""
 SEVERAL: Final = (
     ("ledger.rest", "ledger.staff", "billing.payments", "billing.statements_in", "billing.tax_services"),
     (
@@ -38,9 +30,8 @@ SEVERAL: Final = (
     ("ledger.portal", "ledger.rest", "ledger.shadow", "ledger.totals"),
     ("ledger.cluster", "ledger.exchange", "ledger.keys", "ledger.shadow", "billing.payments"),
 )  # fmt: skip
-"""What is left out at once, so that each is without each other."""
-REST: Final = "tests/left_out/rest.py"
-QUICK: Final = (REST, "tests/ledger/services/test_credits.py")
+"""What is left out at once."""
+QUICK: Final = ("tests/left_out/rest.py", "tests/ledger/services/test_credits.py")
 """What runs without each application: what `rest.py` has, and quick tests of the core."""
 BILLED: Final = ("tests/billing/documents/test_numbers.py",)
 """What runs too without an application of billing."""
@@ -76,17 +67,6 @@ def run_without(applications: tuple[str, ...], *paths: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.check
-@pytest.mark.skipif(bool(CITUS), reason="applications are left out on one server")
-@pytest.mark.parametrize("applications", HALVES, ids=" ".join)
-def test_without_half_of_the_applications_the_rest_works(applications: tuple[str, ...], django_db_setup: None) -> None:
-    run_without(applications, REST)
-
-
-def test_each_application_is_in_one_half() -> None:
-    assert sorted(name for half in HALVES for name in half) == sorted(OPTIONAL)
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(bool(CITUS), reason="applications are left out on one server")
 @pytest.mark.parametrize("applications", SEVERAL, ids=" ".join)
 def test_without_several_applications_the_tests_of_the_rest_pass(applications: tuple[str, ...], django_db_setup: None) -> None:
