@@ -16,35 +16,35 @@ ROLLING: Final = "rolling"
 WINDOWS: Final = (ROLLING, "day", "week", "month")
 ROLLING_STEPS: Final = 24
 MAX_HOURS: Final = 31 * 24
-MINUTE_US: Final = 60 * 1_000_000
-HOUR_US: Final = 60 * MINUTE_US
+SECOND_US: Final = 1_000_000
+HOUR_US: Final = 3_600 * SECOND_US
 
 
 def step_of(window: str, hours: int | None, time_zone: str, now_us: int) -> int:
     """Return the start of the step to which `now_us` belongs."""
     if hours is None:
-        return _calendar_step(window, time_zone, now_us // MINUTE_US)[0]
+        return _calendar_step(window, time_zone, now_us // SECOND_US)[0]
     return now_us - now_us % _rolling_step_us(hours)
 
 
 def end_of(window: str, hours: int | None, time_zone: str, start_us: int) -> int:
     """Return the instant from which the step that begins at `start_us` does not count any more."""
     if hours is None:
-        return _calendar_step(window, time_zone, start_us // MINUTE_US)[1]
+        return _calendar_step(window, time_zone, start_us // SECOND_US)[1]
     return start_us + _rolling_step_us(hours) + hours * HOUR_US
 
 
 def oldest_of(window: str, hours: int | None, time_zone: str, now_us: int) -> int:
     """Return an instant: of all steps, those that begin at or after it still count at `now_us`, and no others."""
     if hours is None:
-        return _calendar_step(window, time_zone, now_us // MINUTE_US)[0]
+        return _calendar_step(window, time_zone, now_us // SECOND_US)[0]
     return now_us - _rolling_step_us(hours) - hours * HOUR_US + 1
 
 
 def window_of(window: str, hours: int | None, time_zone: str, now_us: int) -> range:
     """Return the starts of the steps that count at `now_us`: one, or 25 of a rolling window."""
     if hours is None:
-        start_us = _calendar_step(window, time_zone, now_us // MINUTE_US)[0]
+        start_us = _calendar_step(window, time_zone, now_us // SECOND_US)[0]
         return range(start_us, start_us + 1)
     step_us = _rolling_step_us(hours)
     last = now_us - now_us % step_us
@@ -62,9 +62,9 @@ def _day_begins(time_zone: str, day: date) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _calendar_step(window: str, time_zone: str, minute: int) -> tuple[int, int]:
-    # Days begin at whole minutes in every zone, so all instants of a minute have one step. A spend asks for it several times.
-    today = from_us(minute * MINUTE_US).astimezone(ZoneInfo(time_zone)).date()
+def _calendar_step(window: str, time_zone: str, second: int) -> tuple[int, int]:
+    # Days begin at whole seconds in every zone, so all instants of a second have one step. A spend asks for it several times.
+    today = from_us(second * SECOND_US).astimezone(ZoneInfo(time_zone)).date()
     if window == "day":
         first, following = today, today + timedelta(days=1)
     elif window == "week":
