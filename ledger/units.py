@@ -44,12 +44,12 @@ def in_units(amounts: Mapping[str, int]) -> str:
     return ", ".join(units[name].amount(amounts[name]) for name in sorted(amounts)) or "nothing"
 
 
-def with_units(rows: Iterable[Any]) -> None:
-    """Give each row the unit of its amounts, by one query."""
+def with_units(rows: Iterable[Any], *, of_all_types: str = "") -> None:
+    """Give each row the unit of its amounts, by one query; a row without a credit type that of the type `of_all_types`."""
     rows = list(rows)
-    units = units_of(row.credit_type for row in rows)
+    units = units_of(row.credit_type or of_all_types for row in rows)
     for row in rows:
-        row.unit = units[row.credit_type]
+        row.unit = units[row.credit_type or of_all_types]
 
 
 def unit_in(row: CreditType) -> CreditUnit:

@@ -218,6 +218,14 @@ UNION ALL
 SELECT -3, NULL, '', NULL, 0, 0, 0, (SELECT count(*) FROM known)
 ORDER BY place, day
 """
+# The label's rows of the days that are whole in the span, which follow one another: a range, not a join with the days.
+OF_WHOLE_DAYS: Final = """FROM ledger_usage u
+    WHERE u.holder_id = %(holder_id)s
+        AND u.credit_type = %(credit_type)s
+        AND u.dimension = %(label)s
+        AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
+        AND u.day >= (SELECT min(d.day) FROM days d WHERE d.is_whole)
+        AND u.day <= (SELECT max(d.day) FROM days d WHERE d.is_whole)"""
 # The rates of each value of the label. What has no such label is what the label leaves of a rate.
 # Most values of a label of ids, such as sessions, have one row, so their rates need not be added up: pairs of value and rate are
 # counted by row, and only rows with a pair that may be shown are unpacked. That is one not behind `threshold`, which is the last
@@ -228,13 +236,7 @@ USAGE_BY_RATE: Final = f"""
 {SUMS}, label_rows AS MATERIALIZED (
     SELECT
         u.value, u.day, u.amount, u.entries, cardinality(u.rates) - COALESCE('' = ANY (u.rates), false)::integer AS pairs
-    FROM ledger_usage u
-    WHERE u.holder_id = %(holder_id)s
-        AND u.credit_type = %(credit_type)s
-        AND u.dimension = %(label)s
-        AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
-        AND u.day >= (SELECT min(d.day) FROM days d WHERE d.is_whole)
-        AND u.day <= (SELECT max(d.day) FROM days d WHERE d.is_whole)
+    {OF_WHOLE_DAYS}
     UNION ALL
     SELECT c.value, NULL, c.amount, c.entries, 0
     FROM cut c
@@ -291,13 +293,7 @@ USAGE_BY_RATE: Final = f"""
         SELECT
             u.value, unnest(u.rates) AS rate, unnest(u.rate_amounts) AS amount,
             unnest(CASE WHEN %(by_day)s THEN '{{}}' ELSE u.rate_postpaid END) AS postpaid, unnest(u.rate_entries) AS entries
-        FROM ledger_usage u
-        WHERE u.holder_id = %(holder_id)s
-            AND u.credit_type = %(credit_type)s
-            AND u.dimension = %(label)s
-            AND u.day BETWEEN (%(since)s AT TIME ZONE 'UTC')::date AND (%(last)s AT TIME ZONE 'UTC')::date
-            AND u.day >= (SELECT min(d.day) FROM days d WHERE d.is_whole)
-            AND u.day <= (SELECT max(d.day) FROM days d WHERE d.is_whole)
+        {OF_WHOLE_DAYS}
             AND u.value <> ''
             AND (
                 (SELECT count(*) FROM threshold t) = 0

@@ -24,7 +24,7 @@ from ledger.staff.kit.form_fields import Display
 from ledger.staff.kit.idempotent_forms import Done, FieldFaults, FormPage, RequestForm
 from ledger.staff.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.staff.links import account_link
-from ledger.units import units_of
+from ledger.units import with_units
 from ledger.values import FieldError
 
 LIMITS = {
@@ -34,13 +34,6 @@ LIMITS = {
     "expiring_days": "credits expire within {expiring_days} days",
 }
 ACCOUNTS_SHOWN = 50
-
-
-def give_units(rows: Sequence[Any]) -> None:
-    """Give each alert the unit of its amount, by one query: that of the default type if the alert watches all types."""
-    units = units_of(row.credit_type or DEFAULT_TYPE for row in rows)
-    for row in rows:
-        row.unit = units[row.credit_type or DEFAULT_TYPE]
 
 
 def limit_text(row: Any) -> str:
@@ -104,7 +97,7 @@ class AlertPage(FormPage[Any]):
         except (AlertLimit, AlertNotFound) as error:
             raise FieldFaults([FieldError("/alert", error.code, error.answer.detail.format(**error.facts))]) from error
         row = written.alert
-        give_units([row])
+        with_units([row], of_all_types=DEFAULT_TYPE)
         where = reverse("admin:ledger_signals_alert_changelist") if row.is_ended else row_url(Alert, row.pk)
         return Done(f"Alert {row.name}", "ended" if row.is_ended else limit_text(row), where, written.replayed)
 
@@ -137,8 +130,8 @@ class AlertAdmin(ReadOnlyAdmin):
         return super().read_page(request, cl, cursor)
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """Give each alert its unit."""
-        give_units(rows)
+        """Give each alert the unit of its amount; that of the default type if it watches all types."""
+        with_units(rows, of_all_types=DEFAULT_TYPE)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return the accounts that have crossed it and not recovered."""
